@@ -1,13 +1,16 @@
-//! What an examination of a store finds: what is so, why it matters to a lock, and what to type.
-//! Each store has a table of its kinds of findings, and so has what all stores share, here.
+//! What an examination of a store finds: what is so, why it matters to a lock, and what to type. The
+//! sentences are in docs/findings.md; each store has its facts, and what all stores share is here.
 
 mod clock;
+mod kind;
 
 use std::fmt;
 use std::time::Duration;
 
 pub(crate) use self::clock::{APART, Reading};
-use crate::config::{Config, defaults};
+pub(crate) use self::kind::{Kind, findings, kind};
+use crate::config::{Address, Config, defaults};
+use crate::error::Error;
 
 /// What [`Client::examine`](crate::Client::examine) is to look at, and whether it may try a lock.
 ///
@@ -81,7 +84,7 @@ pub struct Examination {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Finding {
-    /// Stays the same from version to version; `docs/operating.md` lists them.
+    /// Stays the same from version to version; `docs/findings.md` lists them.
     pub id: &'static str,
     /// Whether something should be done about it.
     pub severity: Severity,
@@ -93,6 +96,28 @@ pub struct Finding {
     pub why: &'static str,
     /// What to type, or to do.
     pub advice: String,
+}
+
+/// The first numbers of a version; 0 where none is told.
+pub(crate) fn level(version: &str) -> [u32; 3] {
+    let mut parts = version.split(['.', '-', ',']).map(|part| part.parse().unwrap_or(0));
+    [(); 3].map(|()| parts.next().unwrap_or(0))
+}
+
+/// What a standby does less against the loss of a grant than its primary: of each setting the values
+/// here and there, and all in their order, the weakest first. Another one counts as the first.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(crate) fn lesser<'a>(
+    settings: impl IntoIterator<Item = (&'a str, [&'a str; 2], &'a [&'a str])>,
+) -> Vec<String> {
+    let is_lesser = |(_, both, order): &(_, [&str; 2], &[&str])| {
+        let strength = |value| order.iter().position(|one| one == value).unwrap_or(0);
+        strength(&both[0]) < strength(&both[1])
+    };
+    let lesser = settings.into_iter().filter(is_lesser);
+    lesser
+        .map(|(name, [on, of], _)| format!("{name} is {on} there, and {of} on the primary"))
+        .collect()
 }
 
 /// How much a finding matters.
@@ -148,40 +173,6 @@ impl fmt::Display for Value {
     }
 }
 
-/// A kind of findings: what all of them have in common.
-pub(crate) struct Kind {
-    pub(crate) id: &'static str,
-    pub(crate) severity: Severity,
-    pub(crate) title: &'static str,
-    pub(crate) why: &'static str,
-    pub(crate) advice: &'static str,
-}
-
-/// A table of kinds: name, severity, id, what is so, why that matters, what to type.
-macro_rules! kinds {
-    ($all:ident: $($name:ident $severity:ident $id:literal $title:literal $why:literal $advice:literal;)*) => {
-        $(pub(super) static $name: $crate::examination::Kind = $crate::examination::Kind {
-            id: $id,
-            severity: $crate::examination::Severity::$severity,
-            title: $title,
-            why: $why,
-            advice: $advice,
-        };)*
-        #[cfg(test)]
-        pub(crate) static $all: &[&$crate::examination::Kind] = &[$(&$name),*];
-    };
-}
-pub(crate) use kinds;
-
-kinds! { KINDS:
-    SLOW Warning "slow" "the store answers slowly"
-        "a renewal that takes as long as io_timeout has failed, and each lock waits for two answers"
-        "look for what holds it up (the network, other commands, the disk), or raise io_timeout in the URL";
-    DRIFT Warning "clock-drifts" "the server's clock goes at another speed"
-        "validity allows for 1 percent: with more, a lock is free while its holder relies on it"
-        "have its clock slewed and not stepped (chrony's makestep), and see whether its machine is paused";
-}
-
 impl Examination {
     /// Whether nothing is worth a warning.
     pub fn is_fit(&self) -> bool {
@@ -189,30 +180,96 @@ impl Examination {
     }
 
     /// Takes a finding in, with the details of this one.
-    pub(crate) fn found(&mut self, at: &str, kind: &'static Kind, details: impl fmt::Display) {
-        self.advise(at, kind, details, kind.advice);
+    pub(crate) fn found(&mut self, at: &str, kind: Kind, details: impl fmt::Display) {
+        self.advise(at, kind, details, String::new());
     }
 
-    /// The same where what to type is not always the same.
+    /// The same where what to type is not always the same; nothing stands for what the page has.
     pub(crate) fn advise(
         &mut self,
         at: &str,
-        kind: &'static Kind,
+        kind: Kind,
         details: impl fmt::Display,
-        advice: impl Into<String>,
+        advice: String,
     ) {
-        self.findings.push(Finding {
-            id: kind.id,
-            severity: kind.severity,
-            at: at.to_owned(),
-            what: format!("{}: {details}", kind.title),
-            why: kind.why,
-            advice: advice.into(),
-        });
+        let (severity, [title, why, usual]) = kind.sentences();
+        let advice = if advice.is_empty() { usual.replace("\\|", "|") } else { advice };
+        let (at, what) = (at.to_owned(), format!("{title}: {details}"));
+        self.findings.push(Finding { id: kind.id, severity, at, what, why, advice });
+    }
+
+    /// Takes a finding in where anything is listed.
+    pub(crate) fn listed<T: fmt::Display>(
+        &mut self,
+        at: &str,
+        kind: Kind,
+        all: &[T],
+        between: &str,
+    ) {
+        if !all.is_empty() {
+            let all: Vec<_> = all.iter().map(T::to_string).collect();
+            self.found(at, kind, all.join(between));
+        }
+    }
+
+    /// Takes a finding in where rights are missing, with what grants them.
+    pub(crate) fn lacks(&mut self, at: &str, kind: Kind, missing: &str, grants: String) {
+        if !grants.is_empty() {
+            self.advise(at, kind, missing, grants);
+        }
+    }
+
+    /// Takes a finding in where at least so many tenths are in use of what there is, if that is told.
+    pub(crate) fn crowded(
+        &mut self,
+        at: &str,
+        kind: Kind,
+        (used, most): (Option<u64>, Option<u64>),
+        tenths: u64,
+    ) {
+        if let (Some(used), Some(most @ 1..)) = (used, most)
+            && used.saturating_mul(10) >= most.saturating_mul(tenths)
+        {
+            self.found(at, kind, format_args!("{used} of {most}"));
+        }
+    }
+
+    /// Whether there is a finding of this kind already.
+    pub(crate) fn has(&self, kind: Kind) -> bool {
+        self.findings.iter().any(|finding| finding.id == kind.id)
+    }
+
+    /// Looks at each host of a URL by itself, and gives what was seen of those that answer. Of another
+    /// one, the kind of finding is told with the error. An error means that each of them is `down`.
+    pub(crate) fn each_host<T>(
+        &mut self,
+        hosts: &[Address],
+        down: Kind,
+        mut look: impl FnMut(&mut Examination, Address) -> (String, Result<T, (Kind, Error)>),
+    ) -> Result<Vec<(String, T)>, Error> {
+        let (mut seen, mut unreached) = (Vec::new(), Vec::new());
+        for host in hosts {
+            match look(self, host.clone()) {
+                (at, Ok(facts)) => seen.push((at, facts)),
+                (at, Err((kind, error))) => {
+                    self.found(&at, kind, error.detail());
+                    unreached.extend((kind.id == down.id).then_some(error));
+                }
+            }
+        }
+        match unreached.pop() {
+            Some(error) if unreached.len() + 1 == hosts.len() => Err(error),
+            _ => Ok(seen),
+        }
     }
 
     pub(crate) fn measured(&mut self, at: &str, what: &'static str, value: Value) {
         self.measured.push(Measured { at: at.to_owned(), what, value });
+    }
+
+    /// Takes in a number that is told.
+    pub(crate) fn count(&mut self, at: &str, what: &'static str, count: Option<u64>) {
+        count.into_iter().for_each(|count| self.measured(at, what, Value::Count(count)));
     }
 
     pub(crate) fn text(&mut self, at: &str, what: &'static str, text: impl Into<String>) {
@@ -242,10 +299,7 @@ impl Examination {
     ) {
         if took >= config.io_timeout / 4 {
             let [took, most] = [took, config.io_timeout].map(Value::Span);
-            self.found(at, &SLOW, format!("{took} of an io_timeout of {most}, {what}"));
+            self.found(at, kind!("slow"), format!("{took} of an io_timeout of {most}, {what}"));
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -3,16 +3,7 @@
 use super::Client;
 use crate::clock::Moment;
 use crate::error::Error;
-use crate::examination::{Checkup, Examination, Subject, Value, kinds};
-
-kinds! { KINDS:
-    FAILED Warning "lock-failed" "a lock could not be taken and given back"
-        "programs fail in the same way"
-        "do what the error says";
-    TAKEN Note "lock-taken" "the lock for the trial is taken"
-        "whether a lock works was not tried"
-        "examine again in a moment, or name another lock: leasehold doctor --lock NAME";
-}
+use crate::examination::{Checkup, Examination, Subject, Value, kind};
 
 impl Client {
     /// Looks whether the store is fit for locks: settings that let a held lock vanish, rights that are
@@ -58,9 +49,9 @@ impl Client {
             }
             Ok(false) => {
                 let name = checkup.name.escape_ascii();
-                found.found(self.store(), &TAKEN, name);
+                found.found(self.store(), kind!("lock-taken"), name);
             }
-            Err(error) => found.found(self.store(), &FAILED, error),
+            Err(error) => found.found(self.store(), kind!("lock-failed"), error),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{DRIFT, Examination, Subject};
+use super::{Examination, Kind, Subject, kind};
 use crate::clock::{Moment, wall_micros};
 use crate::error::Error;
 
@@ -96,7 +96,22 @@ impl Examination {
         let doubt = (first.doubt + second.doubt).as_micros() as f64;
         let (drift, doubt) = ((there - here) / here, doubt / here);
         if drift.abs() - doubt > 0.01 {
-            self.found(at, &DRIFT, format!("by {:+.1} % within a second", drift * 100.0));
+            self.found(
+                at,
+                kind!("clock-drifts"),
+                format!("by {:+.1} % within a second", drift * 100.0),
+            );
+        }
+    }
+
+    /// Holds the clocks of some servers against each other, as far as they are known.
+    pub(crate) fn agree(&mut self, kind: Kind, mut clocks: Vec<(&str, Reading)>, most: Duration) {
+        clocks.sort_by_key(|(_, reading)| reading.ahead());
+        let ([(behind, slow), ..], [.., (at, fast)]) = (&clocks[..], &clocks[..]) else { return };
+        let apart = Duration::from_micros(fast.ahead().abs_diff(slow.ahead()));
+        let apart = apart.saturating_sub(slow.doubt + fast.doubt);
+        if apart > most {
+            self.found(at, kind, format_args!("{:.3} s ahead of {behind}", apart.as_secs_f64()));
         }
     }
 

@@ -10,45 +10,12 @@ use super::proto::{Field, Message, read};
 use crate::clock::Deadline;
 use crate::config::{EtcdConfig, StoreConfig};
 use crate::error::{Error, ErrorKind};
-use crate::examination::{Examination, Subject, Value, kinds};
+use crate::examination::{Examination, Subject, Value, findings, kind, level};
 use crate::store::{Lane, Store};
 use crate::token::{ClientId, Token};
 
 const STATUS: &str = "/etcdserverpb.Maintenance/Status";
 const MEMBERS: &str = "/etcdserverpb.Cluster/MemberList";
-
-kinds! { KINDS:
-    DOWN Warning "etcd-member-down" "a member of the URL does not answer"
-        "one failure fewer is survived until it is back"
-        "start it, or take it out of the cluster and the URL: etcdctl member remove ID";
-    NO_LEADER Warning "etcd-no-leader" "the cluster has no leader"
-        "without one nobody gets a lock, and leases that cannot be renewed end"
-        "start members until a majority runs: etcdctl endpoint status --cluster";
-    DIFFER Warning "etcd-differ" "members of the URL are of several clusters"
-        "programs that reach different ones hold the same lock"
-        "name the members of one cluster in the URL of all programs";
-    ALONE Note "etcd-alone" "the cluster has one member"
-        "while it is down, nobody gets a lock and leases end"
-        "add two: etcdctl member add NAME --peer-urls=URL";
-    EVEN Note "etcd-even" "the number of members is even"
-        "the last one lets no more of them fail, and is one more that can"
-        "add one, or take one out: etcdctl member add, etcdctl member remove";
-    UNNAMED Note "etcd-unnamed" "there are members that the URL does not name, or that do not answer"
-        "programs cannot go on with a member that they do not know"
-        "name all members: etcd://one,two,three";
-    ALARM Warning "etcd-alarm" "an alarm is raised"
-        "without space, or with data that is corrupt, no lock is granted"
-        "etcdctl compact REVISION, etcdctl defrag, etcdctl alarm disarm; a CORRUPT member has to be replaced";
-    OLD Note "etcd-old" "the server may end leases that were renewed"
-        "where a leader stood still, a lock can be lost and granted again: two hold it until the next renewal"
-        "update it to 3.4.31, 3.5.13 or later";
-    RIGHTS Warning "etcd-rights" "the user may not do all that a lock needs"
-        "a lock cannot be taken, renewed or given back"
-        "etcdctl role grant-permission ROLE --prefix=true readwrite leasehold/";
-    STUCK Warning "etcd-stuck" "keys of locks have no lease"
-        "they stay for ever, and so does the lock; something else has written them"
-        "etcdctl del KEY once nobody uses those locks";
-}
 
 /// What a member says of itself. Numbers of members are compared only.
 #[derive(Default, Clone)]
@@ -107,32 +74,26 @@ impl EtcdStore {
     ) -> Result<bool, Error> {
         let StoreConfig::Etcd(etcd) = &subject.config.store else { return Ok(true) };
         let by = || Deadline::after(subject.config.io_timeout);
-        let (mut seen, mut all, mut down) = (Vec::new(), Vec::new(), None);
-        for host in &etcd.hosts {
-            let one = EtcdConfig { hosts: vec![host.clone()], ..(**etcd).clone() };
-            let asked = Dialer::new(&one)?.dial(by(), &|_| Ok(())).and_then(|mut wire| {
+        let mut all = Vec::new();
+        let seen = found.each_host(&etcd.hosts, kind!("etcd-member-down"), |_, host| {
+            let one = EtcdConfig { hosts: vec![host], ..(**etcd).clone() };
+            let wire = Dialer::new(&one).and_then(|dialer| dialer.dial(by(), &|_| Ok(())));
+            let asked = wire.and_then(|mut wire| {
                 let mut ask = |path| wire.call(path, &Message::default(), by());
                 let status = ask(STATUS).map_err(|failure| failure.error)?.0;
                 let members = ask(MEMBERS).map_err(|failure| failure.error)?.0;
-                Status::read(&status).zip(voters(&members)).ok_or_else(foreign)
+                all = voters(&members).ok_or_else(foreign)?;
+                Status::read(&status).ok_or_else(foreign)
             });
-            match asked {
-                Ok((status, members)) => {
-                    seen.push((one.display(), status));
-                    all = members;
-                }
-                Err(error) => {
-                    // A member without a leader answers nothing else.
-                    let is_led = !error.detail().contains("no leader");
-                    let kind = if is_led { &DOWN } else { &NO_LEADER };
-                    found.found(&one.display(), kind, error.detail());
-                    down = Some(error);
-                }
-            }
-        }
+            // A member without a leader answers nothing else.
+            let kind = |error: &Error| match error.detail().contains("no leader") {
+                true => kind!("etcd-no-leader"),
+                false => kind!("etcd-member-down"),
+            };
+            (one.display(), asked.map_err(|error| (kind(&error), error)))
+        })?;
         if seen.is_empty() {
-            let is_headless = found.findings.iter().any(|it| it.id == NO_LEADER.id);
-            return down.filter(|_| !is_headless).map_or(Ok(false), Err);
+            return Ok(false);
         }
         let at = subject.config.display_store();
         judge(&at, &seen, &all, found);
@@ -143,8 +104,7 @@ impl EtcdStore {
             }
             let lacking = |wire: &mut _, by| Ok(explain::lacking(wire, &self.prefix, by));
             let mends = self.on_wire(Lane::Caller, by(), lacking).unwrap_or_default();
-            let advice = if mends.is_empty() { RIGHTS.advice.to_owned() } else { mends.join("; ") };
-            found.advise(&at, &RIGHTS, error.detail(), advice);
+            found.advise(&at, kind!("etcd-rights"), error.detail(), mends.join("; "));
             return Ok(false);
         }
         found.time(&at, subject, || self.ping(by()).map(|()| None))?;
@@ -183,44 +143,34 @@ impl EtcdStore {
         found.measured(at, "keys_of_locks", Value::Count(looked as u64));
         if let Some(one) = stuck.next() {
             let (count, key) = (stuck.count() + 1, one.key.escape_ascii());
-            found.found(at, &STUCK, format!("{count} of {looked}, as {key}"));
+            found.found(at, kind!("etcd-stuck"), format!("{count} of {looked}, as {key}"));
         }
     }
 }
 
 fn judge(at: &str, seen: &[(String, Status)], voters: &[i64], found: &mut Examination) {
-    for (at, status) in seen {
-        let Status { cluster, version, size, errors, .. } = status;
+    for (at, Status { cluster, version, size, errors, .. }) in seen {
         found.text(at, "version", version);
         found.measured(at, "space_used_bytes", Value::Count(*size));
         let is_other = seen.first().is_some_and(|(_, first)| first.cluster != *cluster);
-        for (kind, is_so, said) in [
-            (&DIFFER, is_other, "it is of another one than the first".to_owned()),
-            (&ALARM, errors.contains("alarm:"), errors.clone()),
-            (&OLD, is_old(version), version.clone()),
-        ] {
-            if is_so {
-                found.found(at, kind, said);
-            }
+        findings! { found, at;
+            "etcd-differ" if is_other => "it is of another one than the first";
+            "etcd-alarm" if errors.contains("alarm:") => "{errors}";
+            "etcd-old" if is_old(version) => "{version}";
         }
     }
     let unnamed = voters.iter().filter(|id| seen.iter().all(|(_, it)| it.member != **id)).count();
-    let count = format!("it has {}", voters.len());
-    for (kind, is_so, said) in [
-        (&ALONE, voters.len() == 1, count.clone()),
-        (&EVEN, voters.len().is_multiple_of(2), count),
-        (&UNNAMED, unnamed > 0, format!("{unnamed} of {}", voters.len())),
-    ] {
-        if is_so {
-            found.found(at, kind, said);
-        }
+    let count = voters.len();
+    findings! { found, at;
+        "etcd-alone" if count == 1 => "it has {count}";
+        "etcd-even" if count.is_multiple_of(2) => "it has {count}";
+        "etcd-unnamed" if unnamed > 0 => "{unnamed} of {count}";
     }
 }
 
 /// Whether a leader that stood still may end leases of others.
 fn is_old(version: &str) -> bool {
-    let mut parts = version.split(['.', '-']).map(|part| part.parse::<u32>().unwrap_or(0));
-    let level = [(); 3].map(|()| parts.next().unwrap_or(0));
+    let level = level(version);
     level < [3, 4, 31] || ([3, 5, 0]..[3, 5, 13]).contains(&level)
 }
 

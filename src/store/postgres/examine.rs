@@ -8,61 +8,7 @@ use super::wire::{Row, Wire, unexpected};
 use crate::clock::Deadline;
 use crate::config::{PostgresConfig, StoreConfig};
 use crate::error::Error;
-use crate::examination::{Examination, Subject, Value, kinds};
-
-kinds! { KINDS:
-    NO_TABLE Warning "postgres-no-table" "the table for locks is missing"
-        "no program makes it by itself, and none takes a lock without it"
-        "leasehold init --store URL --apply, as a user who may create a schema";
-    RIGHTS Warning "postgres-rights" "the user may not do all that a lock needs"
-        "a lock cannot be taken, renewed or given back"
-        "grant the user what docs/operating.md lists under PostgreSQL";
-    FSYNC Warning "postgres-fsync" "the server does not sync its disk"
-        "after a crash of its machine, grants are gone, or all of the database"
-        "ALTER SYSTEM SET fsync = on, and SELECT pg_reload_conf()";
-    ASYNC Warning "postgres-async-commit" "commits are not waited for"
-        "a crash forgets grants of the last 0.6 s: two hold such a lock for a while"
-        "set synchronous_commit to on, for the user, the database or in the URL";
-    STANDBY Note "postgres-async-standby" "grants do not wait for any standby"
-        "one that is promoted may lack the last of them: two hold such a lock for a while"
-        "name the standbys in synchronous_standby_names";
-    MISSING Warning "postgres-standby-missing" "a standby that grants wait for is missing"
-        "no lock is granted or renewed until it confirms, and leases end"
-        "start it, or wait for others: ALTER SYSTEM SET synchronous_standby_names = '...', and SELECT pg_reload_conf()";
-    LOCAL Warning "postgres-local-commit" "grants do not wait for the standbys that are named"
-        "one that is promoted may lack the last of them: two hold such a lock for a while"
-        "set synchronous_commit to on, for the user, the database or in the URL";
-    DOWN Warning "postgres-host-down" "a host of the URL cannot be used"
-        "without it, there may be nobody to take the place of the primary"
-        "start it, or take it out of the URL";
-    PRIMARIES Warning "postgres-two-primaries" "several hosts take writes"
-        "programs that reach different ones hold the same lock"
-        "stop the old one, and make it a standby of the other (pg_rewind, or pg_basebackup)";
-    DIFFER Warning "postgres-hosts-differ" "a standby has lesser settings than the primary"
-        "they count once it is promoted: a crash then forgets grants, and two hold such a lock for a while"
-        "set them alike on all hosts (in a cloud: give all of them one parameter group)";
-    UNNAMED Note "postgres-standby-names" "a standby names no standbys that grants wait for, and the primary does"
-        "once it is promoted, grants wait for none until somebody names them"
-        "set synchronous_standby_names there too, unless a failover manager does so when it promotes";
-    LESSER Note "postgres-lesser-rights" "the user lacks rights that a lock can do without"
-        "people do not see who holds and waits, holders are not told who broke their lock, or leasehold break fails"
-        "grant the user what docs/operating.md lists under PostgreSQL";
-    CONNECTIONS Warning "postgres-connections" "nearly all connections are in use"
-        "a program that is not let in can neither take nor renew a lock"
-        "raise max_connections, or see who they are: SELECT * FROM pg_stat_activity";
-    POOLER Note "postgres-pooler" "a pooler stands before the database"
-        "waiters cannot be told there: they ask again and again, in no order"
-        "name the database itself in the URL";
-    IDLE Note "postgres-idle" "the server ends sessions that lie idle"
-        "waiters are no longer told, and a lock after a pause costs a new connection first"
-        "ALTER ROLE app SET idle_session_timeout = 0";
-    VACUUM Warning "postgres-autovacuum" "nothing removes dead rows"
-        "each turn leaves one: the table grows, and each lock becomes slower"
-        "ALTER SYSTEM SET autovacuum = on, ALTER TABLE leasehold.lease RESET (autovacuum_enabled)";
-    DEAD Warning "postgres-dead-rows" "dead rows are not removed"
-        "the table grows, and each lock becomes slower"
-        "end the transactions that stay open for long (pg_stat_activity), then VACUUM leasehold.lease";
-}
+use crate::examination::{Examination, Subject, findings, kind, lesser};
 
 const QUESTION: &str = include_str!("examine.sql");
 /// Columns of the answer.
@@ -70,6 +16,7 @@ const NAMES: usize = 12;
 const IN_RECOVERY: usize = 16;
 const SETTINGS: [(usize, &str); 3] =
     [(2, "fsync"), (3, "synchronous_commit"), (17, "full_page_writes")];
+const WEAKEST_FIRST: &[&str] = &["off", "local", "remote_write", "on", "remote_apply"];
 const NOW: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
 /// Autovacuum of the table begins at 10,000.
 const MOST_DEAD: u64 = 50_000;
@@ -98,19 +45,17 @@ impl PostgresStore {
             if is_some.clone().any(|kind| !breaks.contains(kind)) && !breaks.is_empty() {
                 lesser = format!("{lesser} {breaks}").trim_start().to_owned();
             }
-            for (kind, lacking) in [(&RIGHTS, needed), (&LESSER, lesser)] {
-                if !lacking.is_empty() {
-                    found.advise(&at, kind, "some are missing", lacking);
-                }
-            }
+            found.lacks(&at, kind!("postgres-rights"), "some are missing", needed);
+            found.lacks(&at, kind!("postgres-lesser-rights"), "some are missing", lesser);
         }
         if let StoreConfig::Postgres(postgres) = &subject.config.store
             && postgres.hosts.len() > 1
         {
             compare_hosts(&row, postgres, subject, found)?;
         }
-        if wire.behind_pooler {
-            found.found(&at, &POOLER, "another process answers than the one that logged us in");
+        findings! { found, &at;
+            "postgres-pooler" if wire.behind_pooler =>
+                "another process answers than the one that logged us in";
         }
         found.text(&at, "tls", if wire.stream.is_tls() { "yes" } else { "no" });
         found.time_clock(&at, subject, || Ok(Some(number(&ask(&mut wire, NOW, by())?, 0))))?;
@@ -125,47 +70,33 @@ fn compare_hosts(
     subject: Subject<'_>,
     found: &mut Examination,
 ) -> Result<(), Error> {
-    let (io_timeout, mut primaries) = (subject.config.io_timeout, Vec::new());
-    for host in &postgres.hosts {
-        let one = PostgresConfig { hosts: vec![host.clone()], ..postgres.clone() };
-        let (at, by) = (one.display(), Deadline::after(io_timeout));
-        let dialed = Dialer::new(&one, io_timeout)?.dial(Purpose::Examining, by, &|_| Ok(()));
-        let row = match dialed.and_then(|mut wire| ask(&mut wire, QUESTION, by)) {
-            Ok(row) => row,
-            Err(error) => {
-                found.found(&at, &DOWN, error.detail());
-                continue;
-            }
-        };
-        if text(&row, IN_RECOVERY) != "t" {
-            primaries.push(at);
-            continue;
-        }
-        let weaker = |(index, name): &(usize, &str)| {
-            let [here, there] = [&row, primary].map(|row| text(row, *index));
-            let is_weaker = strength(&here) < strength(&there);
-            is_weaker.then(|| format!("{name} is {here} there, and {there} on the primary"))
-        };
-        let weaker: Vec<_> = SETTINGS.iter().filter_map(weaker).collect();
-        if !weaker.is_empty() {
-            found.found(&at, &DIFFER, weaker.join("; "));
-        }
-        let names = [&row, primary].map(|row| text(row, NAMES));
-        if names[0].is_empty() && !names[1].is_empty() {
-            found.found(&at, &UNNAMED, format!("the primary names {}", names[1]));
+    let io_timeout = subject.config.io_timeout;
+    let seen = found.each_host(&postgres.hosts, kind!("postgres-host-down"), |_, host| {
+        let one = PostgresConfig { hosts: vec![host], ..postgres.clone() };
+        let by = Deadline::after(io_timeout);
+        let dialer = Dialer::new(&one, io_timeout);
+        let dialed = dialer.and_then(|it| it.dial(Purpose::Examining, by, &|_| Ok(())));
+        let asked = dialed.and_then(|mut wire| ask(&mut wire, QUESTION, by));
+        (one.display(), asked.map_err(|error| (kind!("postgres-host-down"), error)))
+    })?;
+    let (standbys, primaries): (Vec<_>, Vec<_>) =
+        seen.iter().partition(|(_, row)| text(row, IN_RECOVERY) == "t");
+    for (at, row) in standbys {
+        let both = SETTINGS.map(|(index, name)| (name, [row, primary].map(|row| text(row, index))));
+        let settings = both.iter().map(|(name, [on, of])| (*name, [&**on, &**of], WEAKEST_FIRST));
+        found.listed(at, kind!("postgres-hosts-differ"), &lesser(settings), "; ");
+        let [here, there] = [row, primary].map(|row| text(row, NAMES));
+        findings! { found, at;
+            "postgres-standby-names" if here.is_empty() && !there.is_empty() =>
+                "the primary names {there}";
         }
     }
-    if primaries.len() > 1 {
+    if let [_, _, ..] = &primaries[..] {
+        let all: Vec<_> = primaries.iter().map(|(at, _)| at).collect();
         let at = subject.config.display_store();
-        found.found(&at, &PRIMARIES, primaries.join(" "));
+        found.listed(&at, kind!("postgres-two-primaries"), &all, " ");
     }
     Ok(())
-}
-
-/// How much a setting does against the loss of a grant.
-fn strength(value: &str) -> usize {
-    let weakest_first = ["off", "local", "remote_write", "on", "remote_apply"];
-    weakest_first.iter().position(|one| *one == value).unwrap_or(weakest_first.len())
 }
 
 fn ask(wire: &mut Wire, question: &str, by: Deadline) -> Result<Row, Error> {
@@ -187,60 +118,36 @@ fn number(row: &Row, index: usize) -> u64 {
 /// What examine.sql has found. Tells whether the table is there.
 fn judge(row: &Row, at: &str, subject: Subject<'_>, found: &mut Examination) -> bool {
     let is_on = |index| row.column(index) == Some(b"t");
+    let user = text(row, 1);
     found.text(at, "version", text(row, 0));
-    found.text(at, "user", text(row, 1));
-    if text(row, 2) == "off" {
-        found.found(at, &FSYNC, "fsync is off");
-    }
+    found.text(at, "user", &user);
     let commit = match &subject.config.store {
         StoreConfig::Postgres(postgres) => postgres.synchronous_commit,
         _ => None,
     };
     let commit = commit.map_or_else(|| text(row, 3), str::to_owned);
-    if commit == "off" {
-        let at_whom = format!("synchronous_commit is off for {}", text(row, 1));
-        found.found(at, &ASYNC, at_whom);
-    }
-    if !is_on(4) {
-        found.found(at, &VACUUM, "autovacuum is off");
-    }
-    let idle = text(row, 5);
-    if !idle.is_empty() {
-        found.found(at, &IDLE, format!("after {idle}"));
-    }
-    let [used, most] = [6, 7].map(|index| number(row, index));
-    found.measured(at, "connections", Value::Count(used));
-    if used.saturating_mul(10) >= most.saturating_mul(8) {
-        found.found(at, &CONNECTIONS, format!("{used} of {most}"));
-    }
-    let is_there = is_on(8);
-    if !is_there {
-        found.found(at, &NO_TABLE, "there is no leasehold.lease, or no leasehold.version");
-    }
-    let [dead, oldest] = [9, 10].map(|index| number(row, index));
-    if dead > MOST_DEAD {
-        let said = format!("{dead} of them; the oldest transaction is {oldest} s old");
-        found.found(at, &DEAD, said);
-    }
-    let (standbys, names) = (number(row, 11), text(row, NAMES));
-    let [needed, there, stuck] = [13, 14, 15].map(|index| number(row, index));
-    match (&*commit, &*names) {
-        (_, "") if standbys > 0 => {
-            found.found(at, &STANDBY, format!("{standbys} are connected"));
-        }
-        (_, "") | ("off", _) => {}
-        ("local", _) => {
-            let said = format!("synchronous_commit is local, and {names} are named");
-            found.found(at, &LOCAL, said);
-        }
-        _ if there < needed => {
-            found.found(at, &MISSING, format!("{there} of {needed} are there, of {names}"));
-        }
-        _ if stuck > 0 => {
-            let said = format!("{stuck} sessions have waited for more than a second, for {names}");
-            found.found(at, &MISSING, said);
-        }
-        _ => {}
+    let (is_there, idle) = (is_on(8), text(row, 5));
+    let [used, most, dead, oldest, standbys, needed, confirming, stuck] =
+        [6, 7, 9, 10, 11, 13, 14, 15].map(|index| number(row, index));
+    found.count(at, "connections", Some(used));
+    found.crowded(at, kind!("postgres-connections"), (Some(used), Some(most)), 8);
+    let names = text(row, NAMES);
+    let waits = !names.is_empty() && !matches!(&*commit, "off" | "local");
+    let few = waits && confirming < needed;
+    findings! { found, at;
+        "postgres-fsync" if text(row, 2) == "off" => "fsync is off";
+        "postgres-async-commit" if commit == "off" => "synchronous_commit is off for {user}";
+        "postgres-autovacuum" if !is_on(4) => "autovacuum is off";
+        "postgres-idle" if !idle.is_empty() => "after {idle}";
+        "postgres-no-table" if !is_there => "there is no leasehold.lease, or no leasehold.version";
+        "postgres-dead-rows" if dead > MOST_DEAD =>
+            "{dead} of them; the oldest transaction is {oldest} s old";
+        "postgres-async-standby" if names.is_empty() && standbys > 0 => "{standbys} are connected";
+        "postgres-local-commit" if commit == "local" && !names.is_empty() =>
+            "synchronous_commit is local, and {names} are named";
+        "postgres-standby-missing" if few => "{confirming} of {needed} are there, of {names}";
+        "postgres-standby-missing" if waits && !few && stuck > 0 =>
+            "{stuck} sessions have waited for more than a second, for {names}";
     }
     is_there
 }

@@ -11,26 +11,11 @@ use super::SqliteStore;
 use super::disk::{lacks_inodes, trouble};
 use super::open::is_gone;
 use super::owner::Owner;
-use crate::clock::{Deadline, Moment};
+use crate::clock::Deadline;
 use crate::config::Sharing;
 use crate::error::{Error, ErrorKind};
-use crate::examination::{Examination, Subject, Value, kinds};
+use crate::examination::{Examination, Subject, Value, findings, kind};
 use crate::store::{Admin, Store};
-
-kinds! { KINDS:
-    MISSING Note "sqlite-missing" "there is no file yet"
-        "the first lock makes it: a path that was mistyped is another, empty store"
-        "compare the path with that of your other programs";
-    FULL Warning "sqlite-disk-full" "its disk is full, or nearly so"
-        "on a full disk no lock can be taken, renewed or given back"
-        "make room there: df says how much is used, df -i how many files there are, and quota what a user may";
-    LOCKED Warning "sqlite-locked" "a process that stands still has it locked"
-        "until that process goes on, no lock of the file can be taken, renewed or given back"
-        "continue it, or end it";
-    OPEN Note "sqlite-open" "others may write to it"
-        "any of them can end every lease"
-        "chmod o-w the file and its folder, or say in the URL that it is meant: ?mode=0666";
-}
 
 /// A log grows by some pages for each change until it is written back.
 const LEAST: u64 = 64 << 20;
@@ -46,16 +31,11 @@ impl SqliteStore {
     ) -> Result<(), Error> {
         let path = &*self.file.path;
         let at = path.display().to_string();
-        let mut laps = Vec::new();
-        for _ in 0..100 {
-            let (begun, by) = (Moment::now(), Deadline::after(subject.config.io_timeout));
-            self.inspect(&subject.checkup.name, by)?;
-            laps.push(Moment::now().since(begun));
-        }
-        found.laps(&at, laps, subject);
+        let by = || Deadline::after(subject.config.io_timeout);
+        found.time(&at, subject, || self.inspect(&subject.checkup.name, by()).map(|_| None))?;
         if is_gone(path) {
-            self.ping(Deadline::after(subject.config.io_timeout))?;
-            found.found(&at, &MISSING, "it is made by the first lock");
+            self.ping(by())?;
+            found.found(&at, kind!("sqlite-missing"), "it is made by the first lock");
         }
         let folder = path.ancestors().skip(1).find(|folder| folder.exists()).unwrap_or(path);
         if let Ok(disk) = statvfs(folder) {
@@ -63,19 +43,24 @@ impl SqliteStore {
             found.measured(&at, "disk_free_bytes", Value::Count(free));
             check_room(&at, free, found);
             if lacks_inodes(&disk) {
-                found.found(&at, &FULL, "it has no inode left for another file");
+                found.found(
+                    &at,
+                    kind!("sqlite-disk-full"),
+                    "it has no inode left for another file",
+                );
             }
         }
         // A quota shows in nothing else. What is no lack of room is no finding of this kind.
         let tried = subject.checkup.tries.then(|| trouble(path)).flatten();
-        let is_told = found.findings.iter().any(|finding| finding.id == FULL.id);
-        if let Some(error) = tried.filter(|error| error.kind() == ErrorKind::DiskFull && !is_told) {
-            found.found(&at, &FULL, error);
+        let is_full = |error: &Error| error.kind() == ErrorKind::DiskFull;
+        if let Some(error) = tried.filter(|it| is_full(it) && !found.has(kind!("sqlite-disk-full")))
+        {
+            found.found(&at, kind!("sqlite-disk-full"), error);
         }
         if let Ok(Some(owner)) = Owner::of(path)
             && owner.stands_still()
         {
-            found.found(&at, &LOCKED, owner);
+            found.found(&at, kind!("sqlite-locked"), owner);
         }
         if self.file.sharing != Some(Sharing::All) {
             check_modes(&at, path, found);
@@ -85,19 +70,18 @@ impl SqliteStore {
 }
 
 fn check_room(at: &str, free: u64, found: &mut Examination) {
-    if free < LEAST {
-        found.found(at, &FULL, format!("{} MB are left", free >> 20));
-    }
+    findings! { found, at; "sqlite-disk-full" if free < LEAST => "{} MB are left", free >> 20; }
 }
 
 /// Who may write to the folder of a file can put another one into its place.
 fn check_modes(at: &str, path: &Path, found: &mut Examination) {
     let mode = |path: &Path| fs::metadata(path).map_or(0, |found| found.mode());
-    let folder = path.parent().map_or(0, mode);
-    if mode(path) & OTHERS_WRITE != 0 {
-        found.found(at, &OPEN, format!("its mode is {:o}", mode(path) & 0o7777));
-    } else if folder & OTHERS_WRITE != 0 && folder & STICKY == 0 {
-        found.found(at, &OPEN, format!("the mode of its folder is {:o}", folder & 0o7777));
+    let (file, of_folder) = (mode(path), path.parent().map_or(0, mode));
+    let is_open = file & OTHERS_WRITE != 0;
+    let is_folder_open = of_folder & OTHERS_WRITE != 0 && of_folder & STICKY == 0;
+    findings! { found, at;
+        "sqlite-open" if is_open => "its mode is {:o}", file & 0o7777;
+        "sqlite-open" if is_folder_open && !is_open => "the mode of its folder is {:o}", of_folder & 0o7777;
     }
 }
 

@@ -1,5 +1,7 @@
 //! Whether a ZooKeeper is fit for locks: its servers, their sessions, the rights on our root.
 
+use std::time::Duration;
+
 use super::ZookeeperStore;
 use super::dial::{Dialer, TIMEOUT};
 use super::fault;
@@ -8,39 +10,12 @@ use super::session::Session;
 use crate::clock::Deadline;
 use crate::config::{StoreConfig, ZookeeperConfig};
 use crate::error::{Error, ErrorKind};
-use crate::examination::{Examination, Subject, Value, kinds};
+use crate::examination::{Examination, Subject, Value, findings, kind, level};
 use crate::store::Store;
 
 const CONFIG: &str = "/zookeeper/config";
 /// What a server says to a word is some hundred bytes.
 const LONGEST: usize = 1 << 16;
-
-kinds! { KINDS:
-    DOWN Warning "zookeeper-server-down" "a server of the URL does not answer"
-        "one failure fewer is survived until it is back"
-        "start it, or take it out of the ensemble and the URL";
-    CUT_OFF Warning "zookeeper-cut-off" "a server has no majority of its ensemble"
-        "clients of it get no lock, and where no server has one, nobody does"
-        "start servers, or mend the network between them, until a majority runs: echo srvr | nc HOST 2181";
-    DIFFER Warning "zookeeper-differ" "servers of the URL are of several ensembles"
-        "programs that reach different ones hold the same lock"
-        "name the servers of one ensemble in the URL of all programs";
-    ALONE Note "zookeeper-alone" "the server is alone"
-        "while it is down, nobody gets a lock and leases end"
-        "run three, each with the same server.N lines in its zoo.cfg";
-    EVEN Note "zookeeper-even" "the number of members is even"
-        "the last one lets no more of them fail, and is one more that can"
-        "add one, or take one out, in the server.N lines of each zoo.cfg";
-    OLD Warning "zookeeper-old" "the server is too old"
-        "locks need what came with 3.6"
-        "update it to 3.6 or later";
-    RIGHTS Warning "zookeeper-rights" "the user may not do all that a lock needs"
-        "a lock cannot be taken or given back"
-        "add digest:USER:HASH:crd to what getAcl /leasehold shows: setAcl /leasehold ACL,digest:USER:HASH:crd";
-    SESSION Note "zookeeper-session" "sessions do not last as long as is asked for"
-        "if shorter, a pause costs waiters their places; if longer, a lock is handed to waiters that were killed"
-        "in each zoo.cfg, minSessionTimeout=5000 or less, and maxSessionTimeout=5000 or more";
-}
 
 impl ZookeeperStore {
     /// Whether a lock can be tried: a server serves, and the user may do what a lock needs.
@@ -51,43 +26,38 @@ impl ZookeeperStore {
     ) -> Result<bool, Error> {
         let StoreConfig::Zookeeper(zookeeper) = &subject.config.store else { return Ok(true) };
         let by = || Deadline::after(subject.config.io_timeout);
-        let (mut seen, mut down) = (Vec::<Option<String>>::new(), None);
-        for host in &zookeeper.hosts {
-            let one = ZookeeperConfig { hosts: vec![host.clone()], ..(**zookeeper).clone() };
-            let (at, dialer) = (one.display(), Dialer::new(&one, false)?);
-            // Not each server may tell, and what it does not tell is not judged.
-            let said = dialer.word(b"srvr", by()).unwrap_or_default();
-            let session = Session::new(dialer, subject.config.io_timeout)?;
-            match session.call(&[Ask::Get(CONFIG)], (by(), by())) {
-                Ok((.., replies)) => {
-                    let config = replies.first().filter(|it| it.code == 0);
-                    let config = config.and_then(|it| it.data().ok());
-                    let config = config.map(|(it, _)| String::from_utf8_lossy(it).into_owned());
+        let seen =
+            found.each_host(&zookeeper.hosts, kind!("zookeeper-server-down"), |found, host| {
+                let one = ZookeeperConfig { hosts: vec![host], ..(**zookeeper).clone() };
+                let (at, mut said) = (one.display(), String::new());
+                let asked = Dialer::new(&one, false).and_then(|dialer| {
+                    // Not each server may tell, and what it does not tell is not judged.
+                    said = dialer.word(b"srvr", by()).unwrap_or_default();
+                    let session = Session::new(dialer, subject.config.io_timeout)?;
+                    let replies = session.call(&[Ask::Get(CONFIG)], (by(), by()));
+                    let (.., replies) = replies.map_err(|failure| failure.error)?;
                     judge(&at, &said, session.timeout(), found);
-                    seen.push(config.map(|config| members(&config)));
-                }
-                Err(failure) => {
-                    let error = failure.error;
-                    let kind = match error.kind() {
-                        ErrorKind::Auth | ErrorKind::Permission => &RIGHTS,
-                        _ if is_cut_off(&said) => &CUT_OFF,
-                        _ => &DOWN,
-                    };
-                    found.found(&at, kind, error.detail());
-                    down = Some(error).filter(|_| kind.id == DOWN.id).or(down);
-                }
-            }
-        }
+                    let config =
+                        replies.first().filter(|it| it.code == 0).and_then(|it| it.data().ok());
+                    Ok(config.map(|(config, _)| members(&String::from_utf8_lossy(config))))
+                });
+                let kind = |error: &Error| match error.kind() {
+                    ErrorKind::Auth | ErrorKind::Permission => kind!("zookeeper-rights"),
+                    _ if is_cut_off(&said) => kind!("zookeeper-cut-off"),
+                    _ => kind!("zookeeper-server-down"),
+                };
+                (at, asked.map_err(|error| (kind(&error), error)))
+            })?;
         if seen.is_empty() {
-            let is_told = found.findings.iter().any(|it| it.id != DOWN.id);
-            return down.filter(|_| !is_told).map_or(Ok(false), Err);
+            return Ok(false);
         }
         let at = subject.config.display_store();
         weigh(&at, &seen, found);
         found.time(&at, subject, || self.ping(by()).map(|()| None))?;
         let missing = self.missing_right(by())?;
-        if let Some(right) = missing {
-            found.found(&at, &RIGHTS, format!("on the node 'leasehold', {right}"));
+        let right = missing.unwrap_or_default();
+        findings! { found, &at;
+            "zookeeper-rights" if missing.is_some() => "on the node 'leasehold', {right}";
         }
         Ok(missing.is_none())
     }
@@ -113,40 +83,31 @@ impl Dialer {
 }
 
 /// What a server says of itself.
-fn judge(at: &str, said: &str, timeout: Option<std::time::Duration>, found: &mut Examination) {
+fn judge(at: &str, said: &str, timeout: Option<Duration>, found: &mut Examination) {
     let version = line(said, "Zookeeper version: ").and_then(|it| it.split(['-', ',']).next());
-    let (version, mode) = (version.unwrap_or_default(), line(said, "Mode: "));
-    for (what, text) in [("version", version), ("mode", mode.unwrap_or_default())] {
-        if !text.is_empty() {
-            found.text(at, what, text);
-        }
+    for (what, text) in [("version", version), ("mode", line(said, "Mode: "))] {
+        text.into_iter().for_each(|text| found.text(at, what, text));
     }
-    if is_old(version) {
-        found.found(at, &OLD, version);
-    }
-    if let Some(timeout) = timeout.filter(|timeout| *timeout != TIMEOUT) {
-        let [given, asked] = [timeout, TIMEOUT].map(|span| span.as_secs_f64());
-        found.found(at, &SESSION, format!("{given} s, and not {asked} s"));
+    let version = version.unwrap_or_default();
+    let [given, asked] = [timeout.unwrap_or(TIMEOUT), TIMEOUT].map(|span| span.as_secs_f64());
+    findings! { found, at;
+        "zookeeper-old" if is_old(version) => "{version}";
+        "zookeeper-session" if given != asked => "{given} s, and not {asked} s";
     }
 }
 
 /// What the servers say of their ensemble: its members that vote, none where one is by itself.
-fn weigh(at: &str, seen: &[Option<String>], found: &mut Examination) {
-    let mut told = seen.iter().flatten();
+fn weigh(at: &str, seen: &[(String, Option<String>)], found: &mut Examination) {
+    let mut told = seen.iter().filter_map(|(_, members)| members.as_deref());
     let Some(first) = told.next() else { return };
     // Of several servers that are each by itself, none is another one's.
-    let is_other = |other: &String| other != first || first.is_empty();
-    let (count, differ) = (first.lines().count(), told.any(is_other));
+    let differ = told.any(|other| other != first || first.is_empty());
+    let count = first.lines().count();
     found.measured(at, "members", Value::Count(count.max(1) as u64));
-    let said = format!("it has {count}");
-    for (kind, is_so, said) in [
-        (&DIFFER, differ, "they do not name the same members".to_owned()),
-        (&ALONE, count < 2, "no other has what it has".to_owned()),
-        (&EVEN, count > 0 && count.is_multiple_of(2), said),
-    ] {
-        if is_so {
-            found.found(at, kind, said);
-        }
+    findings! { found, at;
+        "zookeeper-differ" if differ => "they do not name the same members";
+        "zookeeper-alone" if count < 2 => "no other has what it has";
+        "zookeeper-even" if count > 0 && count.is_multiple_of(2) => "it has {count}";
     }
 }
 
@@ -167,8 +128,7 @@ fn members(config: &str) -> String {
 }
 
 fn is_old(version: &str) -> bool {
-    let mut parts = version.split('.').map_while(|part| part.parse::<u32>().ok());
-    parts.next().zip(parts.next()).is_some_and(|level| level < (3, 6))
+    !version.is_empty() && level(version) < [3, 6, 0]
 }
 
 #[cfg(test)]

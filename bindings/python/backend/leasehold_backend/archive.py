@@ -18,7 +18,7 @@ _EPOCH = 315532800
 
 #: What of the Rust project a source package carries, where it is there.
 _RUST = ["Cargo.toml", "Cargo.lock", "build.rs", "README.md", "CHANGELOG.md", "LICENSE-*"]
-_RUST += ["build/*", "src/**/*", "include/*"]
+_RUST += ["build/*", "src/**/*", "include/*", "docs/findings.md"]
 # Cargo reads the manifest of each member of the workspace, though it builds none of these.
 _RUST += ["benches/Cargo.toml", "benches/src/*", "benches/tests/*"]
 _RUST += ["benches/steps/Cargo.toml", "benches/steps/src/*"]

@@ -7,11 +7,10 @@ use std::time::Duration;
 use redis::Value;
 
 use super::Patient;
-use super::kinds::{BUSY, CLOCK};
 use super::probe::{Facts, Probe, items, text, words_of};
 use crate::clock::Moment;
 use crate::error::Error;
-use crate::examination::{APART, Examination, Reading, Subject};
+use crate::examination::{APART, Examination, Reading, Subject, kind};
 
 /// A clock that people set by hand may be off by less.
 const MOST_APART: Duration = Duration::from_secs(1);
@@ -60,21 +59,14 @@ pub(in crate::store) fn finish(
 /// What part of a core a server uses that serves everybody one after the other.
 fn weigh(at: &str, share: f64, found: &mut Examination) {
     if share > 0.8 {
-        found.found(at, &BUSY, format!("{:.0} % of it", share * 100.0));
+        found.found(at, kind!("redis-busy"), format!("{:.0} % of it", share * 100.0));
     }
 }
 
 /// Servers of which one may take another's place, or which vote together, by each other's clocks.
 pub(in crate::store) fn agree(patients: &[Patient], found: &mut Examination) {
-    let mut clocks: Vec<_> = patients.iter().filter_map(|it| Some((it.reading?, it))).collect();
-    clocks.sort_by_key(|(reading, _)| reading.ahead());
-    let ([(slow, behind), ..], [.., (fast, ahead)]) = (&clocks[..], &clocks[..]) else { return };
-    let doubt = (slow.doubt + fast.doubt).as_micros() as i64;
-    let apart = fast.ahead().saturating_sub(slow.ahead()).saturating_sub(doubt);
-    if apart > MOST_APART.as_micros() as i64 {
-        let by = apart as f64 / 1e6;
-        found.found(&ahead.probe.at, &CLOCK, format!("{by:.1} s ahead of {}", behind.probe.at));
-    }
+    let clocks = patients.iter().filter_map(|it| Some((it.at(), it.reading?))).collect();
+    found.agree(kind!("redis-clock"), clocks, MOST_APART);
 }
 
 #[cfg(test)]

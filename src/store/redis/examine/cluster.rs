@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use redis::Value;
 
-use super::kinds::{CLUSTER_DOWN, CLUSTER_OLD, HIDDEN, NO_REPLICA, NODE_DOWN};
 use super::probe::{Facts, Probe, refused, text};
 use super::{Patient, Role, agree, check_rights, server};
 use crate::config::{Address, RedisConfig};
 use crate::error::{Error, ErrorKind};
-use crate::examination::{Examination, Subject};
+use crate::examination::{Examination, Subject, findings, kind};
 use crate::store::redis::fault;
 use crate::store::redis::route::slots;
 
@@ -22,42 +21,32 @@ pub(super) fn look(
 ) -> Result<Vec<Patient>, Error> {
     let (mut probe, masters) = find(redis, seeds, subject)?;
     let at = probe.at.clone();
-    let state = probe.ask_one(&["CLUSTER", "INFO"])?;
-    if refused(&state) {
-        found.found(&at, &HIDDEN, "+cluster|info +cluster|nodes");
-    }
-    let state = Facts::read(&state);
-    let slots = ["assigned", "ok", "pfail", "fail"]
-        .map(|what| state.number(&format!("cluster_slots_{what}")).unwrap_or(0));
-    let [assigned, served, ..] = slots;
-    let is_ok = state.info("cluster_state").trim() == "ok";
-    if !state.info("cluster_state").is_empty() && (!is_ok || served < 16_384) {
-        let said = format!(
-            "its state is {}; {assigned} slots have a node, {served} are served",
-            state.info("cluster_state")
-        );
-        found.found(&at, &CLUSTER_DOWN, said);
+    let said = probe.ask_one(&["CLUSTER", "INFO"])?;
+    let facts = Facts::read(&said);
+    let [assigned, served] =
+        ["cluster_slots_assigned", "cluster_slots_ok"].map(|what| facts.number(what).unwrap_or(0));
+    let state = facts.info("cluster_state").trim();
+    findings! { found, &at;
+        "redis-hidden" if refused(&said) => "+cluster|info +cluster|nodes";
+        "cluster-down" if !state.is_empty() && (state != "ok" || served < 16_384) =>
+            "its state is {state}; {assigned} slots have a node, {served} are served";
     }
     nodes(&mut probe, found)?;
-    let alone = masters.values().filter(|replicas| **replicas == 0).count();
-    if alone > 0 {
-        found.found(&at, &NO_REPLICA, format!("{alone} of {}", masters.len()));
-    }
-    let mut patients = Vec::new();
-    for address in masters.keys() {
-        match server::examine(redis, address, Role::Node, subject, found) {
-            Ok(patient) => patients.push(patient),
-            Err(error) => found.found(&address.to_string(), &NODE_DOWN, error.detail()),
-        }
-    }
+    let (count, alone) = (masters.len(), masters.values().filter(|count| **count == 0).count());
+    findings! { found, &at; "cluster-no-replica" if alone > 0 => "{alone} of {count}"; }
+    let addresses: Vec<_> = masters.into_keys().collect();
+    let examined = found.each_host(&addresses, kind!("cluster-node-down"), |found, address| {
+        let patient = server::examine(redis, &address, Role::Node, subject, found);
+        (address.to_string(), patient.map_err(|error| (kind!("cluster-node-down"), error)))
+    });
+    let patients: Vec<_> = examined.unwrap_or_default().into_iter().map(|(_, it)| it).collect();
     let none = || Error::new(ErrorKind::Refused, "no master of the Cluster is reached");
     let first = patients.first().ok_or_else(none)?;
     check_rights(first, redis, subject, found)?;
     let after = first.facts.number("cluster-node-timeout").unwrap_or(0);
     server::failover(first.at(), Duration::from_millis(after), subject, found);
-    if first.facts.level().is_some_and(|level| level < (7, 0)) {
-        found.found(first.at(), &CLUSTER_OLD, first.facts.version());
-    }
+    let is_old = first.facts.level().is_some_and(|level| level < [7, 0, 0]);
+    findings! { found, first.at(); "cluster-old" if is_old => "{}", first.facts.version(); }
     agree(&patients, found);
     Ok(patients)
 }
@@ -104,7 +93,11 @@ fn nodes(probe: &mut Probe, found: &mut Examination) -> Result<(), Error> {
         // What one node suspects, most have not confirmed; it is as good as down for us.
         if flags.split(',').any(|flag| matches!(flag, "fail" | "fail?")) {
             let address = address.split('@').next().unwrap_or(address);
-            found.found(&probe.at, &NODE_DOWN, format!("{address} is marked as {flags}"));
+            found.found(
+                &probe.at,
+                kind!("cluster-node-down"),
+                format!("{address} is marked as {flags}"),
+            );
         }
     }
     Ok(())

@@ -7,12 +7,11 @@ use std::time::Duration;
 use redis::{Cmd, Value};
 
 use super::Role;
-use super::kinds::{FOREIGN, FOREIGN_HOLDER, MAX_TTL, NEW, QUARANTINE, STUCK, UNGUARDED};
 use super::probe::{Facts, Probe, items, text, words_of};
 use crate::clock::wall_micros;
 use crate::config::spoken;
 use crate::error::Error;
-use crate::examination::{Examination, Reading, Subject, Value as Shown};
+use crate::examination::{Examination, Reading, Subject, Value as Shown, kind};
 use crate::store::redis::dialect::keys::{lock_beside, marker_of, slot_behind, with_keys};
 use crate::store::redis::dialect::survey::{SURVEY, read};
 
@@ -38,13 +37,13 @@ pub(super) fn guard(
     }
     let Some(marker) = text(&marker) else {
         if config.guard_data_loss && marker == Value::Nil {
-            found.found(&at, &NEW, "there is no marker");
+            found.found(&at, kind!("redis-new"), "there is no marker");
         }
         return Ok(!config.guard_data_loss || marker != Value::Nil);
     };
     if !config.guard_data_loss {
         if role != Role::Node {
-            found.found(&at, &UNGUARDED, "there is a marker");
+            found.found(&at, kind!("redis-unguarded"), "there is a marker");
         }
         return Ok(role == Role::Node);
     }
@@ -56,14 +55,18 @@ pub(super) fn guard(
     let now = reading.map_or_else(wall_micros, |reading| reading.now());
     let left = over.unwrap_or(0).saturating_sub(now);
     if !is_known {
-        found.found(&at, &QUARANTINE, "it was started again, and its wait has not begun");
+        found.found(
+            &at,
+            kind!("redis-quarantine"),
+            "it was started again, and its wait has not begun",
+        );
     } else if left > 0 {
         let left = spoken(Duration::from_secs(left / 1_000_000 + 1));
-        found.found(&at, &QUARANTINE, format!("for another {left}"));
+        found.found(&at, kind!("redis-quarantine"), format!("for another {left}"));
     }
     if config.longest_ttl() > longest {
         let [ours, theirs] = [config.longest_ttl(), longest].map(spoken);
-        found.found(&at, &MAX_TTL, format!("{ours} here, {theirs} there"));
+        found.found(&at, kind!("redis-max-ttl"), format!("{ours} here, {theirs} there"));
     }
     Ok(is_known && left == 0)
 }
@@ -124,11 +127,15 @@ pub(super) fn examine(
         }
     }
     found.measured(&probe.at, "keys_of_locks", Shown::Count(looked));
-    let all = [(&STUCK, stuck), (&FOREIGN, foreign), (&FOREIGN_HOLDER, held_by_others)];
-    for (kind, keys) in all {
-        if !keys.is_empty() {
-            let some = keys.iter().take(3).cloned().collect::<Vec<_>>().join(" ");
-            found.found(&probe.at, kind, format!("{} of {looked}, as {some}", keys.len()));
+    for (kind, keys) in [
+        (kind!("redis-stuck"), stuck),
+        (kind!("redis-foreign"), foreign),
+        (kind!("redis-foreign-holder"), held_by_others),
+    ] {
+        let some: Vec<_> = keys.iter().take(3).cloned().collect();
+        if !some.is_empty() {
+            let some = some.join(" ");
+            found.found(&probe.at, kind, format_args!("{} of {looked}, as {some}", keys.len()));
         }
     }
     Ok(())

@@ -4,15 +4,12 @@
 mod clocks;
 mod cluster;
 mod keys;
-mod kinds;
 mod probe;
 mod rights;
 mod sentinels;
 mod server;
 
 pub(in crate::store) use self::clocks::{agree, finish};
-#[cfg(test)]
-pub(crate) use self::kinds::KINDS;
 use self::probe::{Facts, Probe};
 use crate::config::{RedisConfig, Servers};
 use crate::error::Error;
@@ -75,7 +72,7 @@ fn check_rights(
     let Probe { address, .. } = &patient.probe;
     let mut probe = Probe::dial(&redis.access, address, subject.config.io_timeout)?;
     let is_sharded = matches!(redis.servers, Servers::Cluster(_))
-        && patient.facts.level().is_some_and(|level| level >= (7, 0));
+        && patient.facts.level().is_some_and(|level| level >= [7, 0, 0]);
     rights::examine(&mut probe, redis, subject, is_sharded, found)
 }
 
@@ -96,7 +93,8 @@ impl Patient {
 
     /// Its version, and what it keeps.
     pub(in crate::store) fn habits(&self) -> (Option<(u32, u32)>, &str, &str) {
-        (self.facts.level(), self.facts.info("aof_enabled"), self.facts.setting("appendfsync"))
+        let level = self.facts.level().map(|[major, minor, _]| (major, minor));
+        (level, self.facts.info("aof_enabled"), self.facts.setting("appendfsync"))
     }
 
     /// How far this machine's clock is ahead of its, at least.

@@ -1,6 +1,7 @@
 //! A connection of the examination's own, on which nothing is said but questions.
 
 use std::collections::{BTreeSet, HashMap};
+use std::fmt::Display;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use socket2::SockRef;
 use crate::clock::Deadline;
 use crate::config::{Access, Address};
 use crate::error::Error;
+use crate::examination::{Examination, Kind, level};
 use crate::store::redis::dial::{Dialer, Greeting};
 use crate::store::redis::fault;
 use crate::store::redis::target::NO_SERVER;
@@ -49,6 +51,15 @@ impl Probe {
 
     pub(super) fn ask_one(&mut self, words: &[&str]) -> Result<Value, Error> {
         Ok(self.ask(&[words_of(words)])?.pop().unwrap_or(Value::Nil))
+    }
+
+    /// Takes a finding in where the user lacks rights.
+    pub(super) fn lacks(&self, kind: Kind, rights: &[impl Display], found: &mut Examination) {
+        let rights = rights.iter().map(|right| format!(" {right}")).collect::<String>();
+        if !rights.is_empty() {
+            let advice = format!("ACL SETUSER {}{rights}", self.user);
+            found.advise(&self.at, kind, rights.trim_start(), advice);
+        }
     }
 
     pub(super) fn is_tls(&self) -> bool {
@@ -192,9 +203,9 @@ impl Facts {
             .unwrap_or("")
     }
 
-    /// Which Redis it is like, as (major, minor).
-    pub(super) fn level(&self) -> Option<(u32, u32)> {
-        let mut parts = self.info("redis_version").split('.').map(|part| part.parse().ok());
-        Some((parts.next()??, parts.next()??))
+    /// Which Redis it is like.
+    pub(super) fn level(&self) -> Option<[u32; 3]> {
+        let version = self.info("redis_version");
+        (!version.is_empty()).then(|| level(version))
     }
 }

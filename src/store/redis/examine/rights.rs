@@ -3,11 +3,10 @@
 
 use redis::{Cmd, Value};
 
-use super::kinds::{LESSER_RIGHTS, MISSING, RIGHTS};
 use super::probe::{Probe, refused};
 use crate::config::{RedisConfig, Servers};
 use crate::error::Error;
-use crate::examination::{Examination, Subject};
+use crate::examination::{Examination, Subject, kind};
 use crate::store::redis::dialect::keys::{MARKER, with_keys};
 use crate::token::Token;
 
@@ -76,6 +75,53 @@ fn try_of(command: &str, key: &[u8]) -> Cmd {
     tried
 }
 
+/// A command that is tried, with the right that it takes.
+struct Try {
+    right: String,
+    command: Cmd,
+    is_needed: bool,
+    /// Whether the right is that to its key, and not to the command.
+    is_of_key: bool,
+}
+
+fn tries(redis: &RedisConfig, subject: Subject<'_>, is_sharded: bool) -> Result<Vec<Try>, Error> {
+    let (config, name) = (subject.config, &subject.checkup.name);
+    let mut tries = Vec::new();
+    let mut of_key = |is_needed, right: String, key: &[u8], commands: [&str; 2]| {
+        tries.extend(commands.map(|command| {
+            let (right, command) = (right.clone(), try_of(command, key));
+            Try { right, command, is_needed, is_of_key: true }
+        }));
+    };
+    // The rule for a key; whoever types it may mean more names than this one.
+    let rule = |key: &[u8]| format!("~{}", key.escape_ascii());
+    with_keys(&config.prefix, name, |[lock, side, queue, _]| {
+        for key in [lock.concat(), side.concat()] {
+            of_key(true, rule(&key), &key, ["GET KEY", "SETRANGE KEY 0 "]);
+        }
+        let queue = queue.concat();
+        of_key(false, rule(&queue), &queue, ["ZSCORE KEY none", "ZADD KEY XX 0 none"]);
+    });
+    if config.registers {
+        let client = b"leasehold:client:0";
+        of_key(false, "~leasehold:client:*".to_owned(), client, ["GET KEY", "PTTL KEY"]);
+    }
+    if config.guard_data_loss && !matches!(redis.servers, Servers::Cluster(_)) {
+        of_key(true, format!("~{MARKER}*"), MARKER.as_bytes(), ["GET KEY", "PTTL KEY"]);
+    }
+    let absent = [&config.prefix, &name[..], Token::random()?.to_string().as_bytes()].concat();
+    let more = more(redis, subject);
+    // A subscriber may say nothing else, so that comes last.
+    let sharded = SHARDED.iter().filter(|_| is_sharded);
+    let useful = USEFUL.iter().filter(|right| !more.contains(right)).chain(sharded);
+    let needed = more.iter().chain(&NEEDED).map(|right| (right, true));
+    for ((right, command), is_needed) in needed.chain(useful.map(|right| (right, false))) {
+        let (right, command) = ((*right).to_owned(), try_of(command, &absent));
+        tries.push(Try { right, command, is_needed, is_of_key: false });
+    }
+    Ok(tries)
+}
+
 pub(super) fn examine(
     probe: &mut Probe,
     redis: &RedisConfig,
@@ -83,96 +129,36 @@ pub(super) fn examine(
     is_sharded: bool,
     found: &mut Examination,
 ) -> Result<(), Error> {
-    let name = &subject.checkup.name;
-    let random = Token::random()?.to_string();
-    let absent = [&subject.config.prefix, &name[..], random.as_bytes()].concat();
-    let more = more(redis, subject);
-    // A subscriber may say nothing else, so that comes last.
-    let sharded = SHARDED.iter().filter(|_| is_sharded);
-    let useful = USEFUL.iter().filter(|right| !more.contains(right));
-    let all = more.iter().chain(&NEEDED).chain(useful).chain(sharded);
-    let all: Vec<_> = all.copied().collect();
-    let [mut keys, mut others] = [vec![], vec![]];
-    with_keys(&subject.config.prefix, name, |[lock, side, queue, _]| {
-        for key in [lock, side] {
-            for reads_or_writes in ["GET KEY", "SETRANGE KEY 0 "] {
-                keys.push((shown(&key.concat()), try_of(reads_or_writes, &key.concat())));
+    let tries = tries(redis, subject, is_sharded)?;
+    let commands: Vec<_> = tries.iter().map(|it| it.command.clone()).collect();
+    let (mut unknown, mut missing, mut unable) = (Vec::new(), Vec::new(), Vec::new());
+    for (Try { right, is_needed, is_of_key, .. }, said) in
+        tries.into_iter().zip(probe.ask(&commands)?)
+    {
+        let Value::ServerError(error) = &said else { continue };
+        let says = |words| error.details().is_some_and(|it| it.to_lowercase().contains(words));
+        let is_of_command = says("permissions to run");
+        let right = match is_of_key {
+            false if says("unknown command") => {
+                unknown.push(right.replace('+', ""));
+                continue;
             }
-        }
-        for reads_or_writes in ["ZSCORE KEY none", "ZADD KEY XX 0 none"] {
-            others.push((shown(&queue.concat()), try_of(reads_or_writes, &queue.concat())));
-        }
-    });
-    if subject.config.registers {
-        others.push(("~leasehold:client:*".to_owned(), try_of("GET leasehold:client:0", b"")));
+            _ if !refused(&said) => continue,
+            false if says("channel") => "&leasehold:wake:*".to_owned(),
+            _ if is_of_key == is_of_command => continue,
+            _ => right,
+        };
+        if is_needed { &mut missing } else { &mut unable }.push(right);
     }
-    if subject.config.guard_data_loss && !matches!(redis.servers, Servers::Cluster(_)) {
-        keys.push((format!("~{MARKER}*"), try_of("GET KEY", MARKER.as_bytes())));
-    }
-    let asked = keys.iter().chain(&others).map(|(_, tried)| tried.clone());
-    let asked = asked.chain(all.iter().map(|(_, command)| try_of(command, &absent)));
-    let said = probe.ask(&asked.collect::<Vec<_>>())?;
-    let (of_keys, rest) = said.split_at(keys.len());
-    let (of_others, of_commands) = rest.split_at(others.len());
-
-    let (needed, useful) = all.split_at(more.len() + NEEDED.len());
-    let (of_needed, of_useful) = of_commands.split_at(needed.len());
-    let mut unknown = Vec::new();
-    let mut lacks = |rights: &[(&'static str, &str)], said: &[Value]| {
-        let mut lacking = Vec::new();
-        for ((right, _), said) in rights.iter().zip(said) {
-            match said {
-                Value::ServerError(error) if is_unknown(error) => unknown.push(*right),
-                said if is_command(said) => lacking.push((*right).to_owned()),
-                said if is_channel(said) => lacking.push("&leasehold:wake:*".to_owned()),
-                _ => {}
-            }
-        }
+    found.listed(&probe.at, kind!("redis-command-missing"), &unknown, " ");
+    for (kind, mut lacking) in
+        [(kind!("redis-rights"), missing), (kind!("redis-lesser-rights"), unable)]
+    {
         lacking.dedup();
-        lacking
-    };
-    let mut missing = lacks(needed, of_needed);
-    let mut unable = lacks(useful, of_useful);
-    let closed = |keys: &[(String, Cmd)], said: &[Value]| {
-        let both = keys.iter().zip(said).filter(|(_, said)| refused(said) && !is_command(said));
-        let mut closed: Vec<_> = both.map(|((key, _), _)| key.clone()).collect();
-        closed.dedup();
-        closed
-    };
-    missing.extend(closed(&keys, of_keys));
-    unable.extend(closed(&others, of_others));
-    if !unknown.is_empty() {
-        found.found(&probe.at, &MISSING, unknown.join(" ").replace(['+'], ""));
-    }
-    for (kind, lacking) in [(&RIGHTS, missing), (&LESSER_RIGHTS, unable)] {
-        if !lacking.is_empty() {
-            let lacking = lacking.join(" ");
-            let type_this = format!("ACL SETUSER {} {lacking}", probe.user);
-            found.advise(&probe.at, kind, &lacking, type_this);
-        }
+        lacking.sort_by_key(|right| right.starts_with('~'));
+        probe.lacks(kind, &lacking, found);
     }
     Ok(())
-}
-
-/// The rule for a key; whoever types it may mean more names than this one.
-fn shown(key: &[u8]) -> String {
-    format!("~{}", key.escape_ascii())
-}
-
-fn is_unknown(error: &redis::ServerError) -> bool {
-    error.details().is_some_and(|said| said.to_lowercase().starts_with("unknown command"))
-}
-
-fn is_command(said: &Value) -> bool {
-    refused(said) && says(said, "permissions to run")
-}
-
-fn is_channel(said: &Value) -> bool {
-    refused(said) && says(said, "channel")
-}
-
-fn says(said: &Value, words: &str) -> bool {
-    matches!(said, Value::ServerError(error) if error.details().is_some_and(|it| it.contains(words)))
 }
 
 #[cfg(test)]

@@ -3,21 +3,17 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
-use redis::Value;
-
-use super::kinds::{FEW_SENTINELS, SENTINEL_DOWN, SENTINEL_QUORUM, SENTINELS_DIFFER, TWO_MASTERS};
 use super::probe::{Probe, pairs, refused};
 use super::{Patient, Role, agree, check_rights, server};
 use crate::config::{Address, RedisConfig, SentinelConfig};
 use crate::error::{Error, ErrorKind};
-use crate::examination::{Examination, Subject};
+use crate::examination::{Examination, Kind, Subject, findings, kind};
 
 /// The fewest of which one may be gone.
 const ENOUGH: u64 = 3;
 
 /// What a Sentinel says of the master.
 struct Told {
-    at: String,
     master: Address,
     fields: HashMap<String, String>,
 }
@@ -34,28 +30,20 @@ pub(super) fn look(
     subject: Subject<'_>,
     found: &mut Examination,
 ) -> Result<Vec<Patient>, Error> {
-    let mut all = Vec::new();
-    for host in &sentinels.hosts {
-        match ask(host, sentinels, subject.config.io_timeout) {
-            Ok(Some(told)) => all.push(told),
-            Ok(None) => {
-                let name = &sentinels.master;
-                let said = format!("this one knows no master '{name}'");
-                found.found(&host.to_string(), &SENTINELS_DIFFER, said);
-            }
-            Err(error) => found.found(&host.to_string(), &SENTINEL_DOWN, error.detail()),
-        }
-    }
+    let asked = found.each_host(&sentinels.hosts, kind!("sentinel-down"), |_, host| {
+        (host.to_string(), ask(&host, sentinels, subject.config.io_timeout))
+    });
+    let all = asked.unwrap_or_default();
     let none = || Error::new(ErrorKind::Refused, "none of the Sentinels tells the master");
-    let first = all.first().ok_or_else(none)?;
-    let masters: BTreeSet<_> = all.iter().map(|told| told.master.to_string()).collect();
+    let (at, first) = all.first().ok_or_else(none)?;
+    let masters: BTreeSet<_> = all.iter().map(|(_, told)| told.master.to_string()).collect();
     if masters.len() > 1 {
         let masters = masters.into_iter().collect::<Vec<_>>().join(" and ");
-        found.found(&first.at, &SENTINELS_DIFFER, format!("they name {masters}"));
+        found.found(at, kind!("sentinels-differ"), format!("they name {masters}"));
     }
-    let after = all.iter().filter_map(|told| told.number("down-after-milliseconds")).max();
+    let after = all.iter().filter_map(|(_, told)| told.number("down-after-milliseconds")).max();
     let after = Duration::from_millis(after.unwrap_or(0));
-    server::failover(&first.at, after, subject, found);
+    server::failover(at, after, subject, found);
     number_of(&all, found);
 
     let master = server::examine(redis, &first.master, Role::Master, subject, found)?;
@@ -76,34 +64,35 @@ pub(super) fn look(
     Ok(patients)
 }
 
-fn ask(host: &Address, sentinels: &SentinelConfig, span: Duration) -> Result<Option<Told>, Error> {
-    let mut probe = Probe::dial(&sentinels.access, host, span)?;
-    let said = probe.ask_one(&["SENTINEL", "MASTER", &sentinels.master])?;
+fn ask(host: &Address, sentinels: &SentinelConfig, span: Duration) -> Result<Told, (Kind, Error)> {
+    let down = |error| (kind!("sentinel-down"), error);
+    let mut probe = Probe::dial(&sentinels.access, host, span).map_err(down)?;
+    let said = probe.ask_one(&["SENTINEL", "MASTER", &sentinels.master]).map_err(down)?;
     if refused(&said) {
         let right = "a right is missing: ACL SETUSER USER +sentinel|master";
-        return Err(Error::new(ErrorKind::Permission, right));
+        return Err(down(Error::new(ErrorKind::Permission, right)));
     }
-    let Value::Array(_) = said else { return Ok(None) };
     let fields = pairs(&said);
     let port = fields.get("port").and_then(|port| port.parse().ok());
-    let master = fields.get("ip").zip(port);
-    let master = master.map(|(host, port)| Address::Tcp { host: host.clone(), port });
-    Ok(master.map(|master| Told { at: host.to_string(), master, fields }))
+    let master = fields.get("ip").cloned().zip(port);
+    let master = master.map(|(host, port)| Address::Tcp { host, port }).ok_or_else(|| {
+        let said = format!("this one knows no master '{}'", sentinels.master);
+        (kind!("sentinels-differ"), Error::new(ErrorKind::Refused, said))
+    })?;
+    Ok(Told { master, fields })
 }
 
-fn number_of(all: &[Told], found: &mut Examination) {
-    for told in all {
+fn number_of(all: &[(String, Told)], found: &mut Examination) {
+    for (at, told) in all {
         let (Some(others), Some(quorum)) =
             (told.number("num-other-sentinels"), told.number("quorum"))
         else {
             continue;
         };
         let count = others + 1;
-        if count < ENOUGH {
-            found.found(&told.at, &FEW_SENTINELS, format!("this one knows of {count}"));
-        }
-        if quorum > count || (quorum == 1 && count > 1) {
-            found.found(&told.at, &SENTINEL_QUORUM, format!("{quorum} of {count}"));
+        findings! { found, at;
+            "sentinel-few" if count < ENOUGH => "this one knows of {count}";
+            "sentinel-quorum" if quorum > count || (quorum == 1 && count > 1) => "{quorum} of {count}";
         }
     }
 }
@@ -113,11 +102,10 @@ fn stops_by_itself(patient: &Patient, after: Duration, found: &mut Examination) 
     let (facts, at) = (&patient.facts, patient.at());
     let Some(replicas) = facts.number("min-replicas-to-write") else { return };
     let lag = Duration::from_secs(facts.number("min-replicas-max-lag").unwrap_or(0));
-    if replicas == 0 {
-        found.found(at, &TWO_MASTERS, "min-replicas-to-write is 0");
-    } else if lag >= after {
-        let said = format!("min-replicas-max-lag is {lag:?}, down-after-milliseconds {after:?}");
-        found.found(at, &TWO_MASTERS, said);
+    findings! { found, at;
+        "sentinel-two-masters" if replicas == 0 => "min-replicas-to-write is 0";
+        "sentinel-two-masters" if replicas > 0 && lag >= after =>
+            "min-replicas-max-lag is {lag:?}, down-after-milliseconds {after:?}";
     }
 }
 

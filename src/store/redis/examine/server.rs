@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use super::kinds::*;
 use super::probe::{Facts, Probe};
 use super::{Patient, Role, clocks, keys};
 use crate::config::{Address, RedisConfig, spoken};
 use crate::error::Error;
-use crate::examination::{Examination, Subject, Value};
+use crate::examination::{Examination, Subject, Value, findings, kind};
 
 /// A command that takes longer holds up renewals of short ttls.
 const LONG: u64 = 250_000;
@@ -36,11 +35,8 @@ pub(super) fn examine(
     if role != Role::Replica {
         keys::examine(&mut probe, &mut facts, subject, found)?;
     }
-    if !facts.refused.is_empty() {
-        let rights = facts.refused.iter().copied().collect::<Vec<_>>().join(" ");
-        let type_this = format!("ACL SETUSER {} {rights}", probe.user);
-        found.advise(&probe.at, &HIDDEN, rights, type_this);
-    }
+    let hidden: Vec<_> = facts.refused.iter().copied().collect();
+    probe.lacks(kind!("redis-hidden"), &hidden, found);
     Ok(Patient { probe, facts, reading, is_open })
 }
 
@@ -51,11 +47,8 @@ fn tell(probe: &Probe, facts: &Facts, found: &mut Examination) {
     }
     found.text(at, "user", &probe.user);
     found.text(at, "tls", if probe.is_tls() { "yes" } else { "no" });
-    for (what, name) in [("clients", "connected_clients"), ("blocked_clients", "blocked_clients")] {
-        if let Some(count) = facts.number(name) {
-            found.measured(at, what, Value::Count(count));
-        }
-    }
+    found.count(at, "clients", facts.number("connected_clients"));
+    found.count(at, "blocked_clients", facts.number("blocked_clients"));
     let own = facts.info("latency_percentiles_usec_evalsha");
     if !own.is_empty() {
         found.text(at, "scripts_by_its_own_clock", format!("{} µs", own.replace(',', " ")));
@@ -66,40 +59,29 @@ fn tell(probe: &Probe, facts: &Facts, found: &mut Examination) {
 }
 
 fn health(at: &str, facts: &Facts, found: &mut Examination) {
-    if facts.level().is_some_and(|level| level < (6, 2)) {
-        found.found(at, &OLD, facts.version());
-    }
     let policy = facts.info("maxmemory_policy");
-    if !policy.is_empty() && policy != "noeviction" {
-        found.found(at, &EVICTS, format!("maxmemory-policy is {policy}"));
+    let evicts = !policy.is_empty() && policy != "noeviction";
+    let ms = |micros: u64| (micros >= LONG).then_some(micros / 1000);
+    let slowest = facts.slowest.and_then(ms);
+    let forked = facts.number("latest_fork_usec").and_then(ms);
+    findings! { found, at;
+        "redis-old" if facts.level().is_some_and(|level| level < [6, 2, 0]) => "{}", facts.version();
+        "redis-evicts" if evicts => "maxmemory-policy is {policy}";
+        "redis-stalls" if slowest.is_some() => "a command took {} ms", slowest.unwrap_or(0);
+        "redis-stalls" if forked.is_some() => "its last fork took {} ms", forked.unwrap_or(0);
+        "redis-cannot-save" if facts.info("rdb_last_bgsave_status") == "err" =>
+            "the last snapshot failed";
+        "redis-cannot-save" if facts.info("aof_last_write_status") == "err" =>
+            "the last write to the append-only file failed";
     }
-    if let (Some(most @ 1..), Some(used)) = (facts.number("maxmemory"), facts.number("used_memory"))
-        && used.saturating_mul(10) >= most.saturating_mul(9)
-    {
-        found.found(at, &FULL, format!("{used} of {most} bytes"));
-    }
-    let forked = facts.number("latest_fork_usec").unwrap_or(0);
-    let slowest = facts.slowest.unwrap_or(0);
-    for (what, micros) in [("a command took", slowest), ("its last fork took", forked)] {
-        if micros >= LONG {
-            found.found(at, &STALLS, format!("{what} {} ms", micros / 1000));
-        }
-    }
+    let memory = (facts.number("used_memory"), facts.number("maxmemory"));
+    found.crowded(at, kind!("redis-full"), memory, 9);
 }
 
 fn connections(probe: &Probe, redis: &RedisConfig, facts: &Facts, found: &mut Examination) {
     let at = &probe.at;
-    if let (Some(now), Some(most)) = (facts.number("connected_clients"), facts.number("maxclients"))
-        && now.saturating_mul(10) >= most.saturating_mul(8)
-    {
-        found.found(at, &CLIENTS, format!("{now} of {most}"));
-    }
-    if let Some(seconds @ 1..=60) = facts.number("timeout") {
-        found.found(at, &IDLE, format!("after {seconds} s"));
-    }
-    if facts.setting("tcp-keepalive") == "0" {
-        found.found(at, &KEEPALIVE, "tcp-keepalive is 0");
-    }
+    let clients = (facts.number("connected_clients"), facts.number("maxclients"));
+    found.crowded(at, kind!("redis-clients"), clients, 8);
     // A message has some hundred bytes, and thousands may be handed over in a second.
     let limits: Vec<_> = facts.setting("client-output-buffer-limit").split(' ').collect();
     let (limits, _) = limits.as_chunks::<4>();
@@ -107,25 +89,21 @@ fn connections(probe: &Probe, redis: &RedisConfig, facts: &Facts, found: &mut Ex
         let least = [hard, soft].into_iter().filter_map(|it| it.parse::<u64>().ok());
         least.filter(|bytes| *bytes > 0).min().unwrap_or(u64::MAX)
     });
-    if let Some(bytes) = cut.filter(|bytes| *bytes < 256 * 1024) {
-        found.found(at, &CUT, format!("{bytes} bytes behind"));
-    }
+    let cut = cut.unwrap_or(u64::MAX);
+    let idle = facts.number("timeout").unwrap_or(0);
     let is_default = redis.access.user.as_deref().is_none_or(|user| user == "default");
     let is_far = probe.machine().is_some_and(|machine| !machine.is_loopback());
-    if is_default && redis.access.password.is_none() && is_far {
-        found.found(at, &OPEN, "its user default needs no password");
+    let is_open = is_default && redis.access.password.is_none() && is_far;
+    findings! { found, at;
+        "redis-idle" if (1..=60).contains(&idle) => "after {idle} s";
+        "redis-keepalive" if facts.setting("tcp-keepalive") == "0" => "tcp-keepalive is 0";
+        "redis-wakeups-cut" if cut < 256 * 1024 => "{cut} bytes behind";
+        "redis-open" if is_open => "its user default needs no password";
     }
 }
 
+/// Whether a restart or a failover forgets what the server has granted.
 fn persistence(at: &str, facts: &Facts, role: Role, subject: Subject<'_>, found: &mut Examination) {
-    for (name, what) in [
-        ("rdb_last_bgsave_status", "the last snapshot failed"),
-        ("aof_last_write_status", "the last write to the append-only file failed"),
-    ] {
-        if facts.info(name) == "err" {
-            found.found(at, &CANNOT_SAVE, what);
-        }
-    }
     let is_synced = facts.info("aof_enabled") == "1" && facts.setting("appendfsync") == "always";
     let what = match role {
         // What such a server has acknowledged is in its file.
@@ -136,38 +114,37 @@ fn persistence(at: &str, facts: &Facts, role: Role, subject: Subject<'_>, found:
         Role::Replica => return,
     };
     if !subject.config.guard_data_loss && !facts.info("role").is_empty() {
-        found.found(at, &FORGETS, what);
+        found.found(at, kind!("redis-forgets"), what);
     }
 }
 
 fn replication(at: &str, redis: &RedisConfig, facts: &Facts, role: Role, found: &mut Examination) {
-    if facts.info("role") == "slave" && role != Role::Replica {
-        let master = format!("{}:{}", facts.info("master_host"), facts.info("master_port"));
-        found.found(at, &REPLICA, format!("of {master}"));
+    let is_replica = facts.info("role") == "slave" && role != Role::Replica;
+    findings! { found, at;
+        "redis-replica" if is_replica =>
+            "of {}:{}", facts.info("master_host"), facts.info("master_port");
     }
     if role == Role::Replica || facts.info("role") != "master" {
         return;
     }
     let replicas = facts.replicas();
     let online = replicas.iter().filter(|replica| replica.get("state") == Some(&"online")).count();
-    let needed = redis.replicas.max(u32::from(role == Role::Master));
-    if online < needed as usize {
-        found.found(at, &FEW_REPLICAS, format!("{online} of {needed}"));
-    }
+    let needed = redis.replicas.max(u32::from(role == Role::Master)) as usize;
+    findings! { found, at; "redis-few-replicas" if online < needed => "{online} of {needed}"; }
     for replica in replicas {
         let lag = replica.get("lag").and_then(|lag| lag.parse::<u64>().ok()).unwrap_or(0);
-        if lag >= 5 {
-            let which = ["ip", "port"].map(|part| replica.get(part).copied().unwrap_or("?"));
-            let said = format!("{}: nothing heard of it for {lag} s", which.join(":"));
-            found.found(at, &LAGS, said);
+        let [ip, port] = ["ip", "port"].map(|part| replica.get(part).copied().unwrap_or("?"));
+        findings! { found, at;
+            "redis-replica-lags" if lag >= 5 => "{ip}:{port}: nothing heard of it for {lag} s";
         }
     }
 }
 
 /// Warns where a server is taken for dead only after its leases are lost.
 pub(super) fn failover(at: &str, after: Duration, subject: Subject<'_>, found: &mut Examination) {
-    if after >= subject.patience() {
-        let [after, ttl] = [after, subject.checkup.ttl].map(spoken);
-        found.found(at, &SLOW_FAILOVER, format!("it begins after {after}; the ttl is {ttl}"));
+    let [begins, ttl] = [after, subject.checkup.ttl].map(spoken);
+    findings! { found, at;
+        "redis-slow-failover" if after >= subject.patience() =>
+            "it begins after {begins}; the ttl is {ttl}";
     }
 }

@@ -213,6 +213,7 @@ impl Examination {
     }
 
     /// Takes a finding in where rights are missing, with what grants them.
+    #[cfg(any(feature = "postgres", feature = "mysql"))]
     pub(crate) fn lacks(&mut self, at: &str, kind: Kind, missing: &str, grants: String) {
         if !grants.is_empty() {
             self.advise(at, kind, missing, grants);
@@ -232,11 +233,6 @@ impl Examination {
         {
             self.found(at, kind, format_args!("{used} of {most}"));
         }
-    }
-
-    /// Whether there is a finding of this kind already.
-    pub(crate) fn has(&self, kind: Kind) -> bool {
-        self.findings.iter().any(|finding| finding.id == kind.id)
     }
 
     /// Looks at each host of a URL by itself, and gives what was seen of those that answer. Of another

@@ -52,9 +52,8 @@ impl SqliteStore {
         }
         // A quota shows in nothing else. What is no lack of room is no finding of this kind.
         let tried = subject.checkup.tries.then(|| trouble(path)).flatten();
-        let is_full = |error: &Error| error.kind() == ErrorKind::DiskFull;
-        if let Some(error) = tried.filter(|it| is_full(it) && !found.has(kind!("sqlite-disk-full")))
-        {
+        let is_told = found.findings.iter().any(|it| it.id == kind!("sqlite-disk-full").id);
+        if let Some(error) = tried.filter(|error| error.kind() == ErrorKind::DiskFull && !is_told) {
             found.found(&at, kind!("sqlite-disk-full"), error);
         }
         if let Ok(Some(owner)) = Owner::of(path)

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use redis::Value;
 
-use super::codec::Deployment;
+use super::deployment::Deployment;
 use super::dialect::native::Native;
 use super::dialect::survey::{self, Survey};
 use super::dialect::{Dialect, look};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis::Value;
 
 use super::RedisStore;
-use super::codec::Deployment;
+use super::deployment::Deployment;
 use super::dialect::{Batch, Dialect, fault, look};
 use super::route::Parcel;
 use crate::clock::Deadline;

@@ -1,11 +1,12 @@
 //! The Redis store: one server, a master with Sentinels, or a Cluster.
 //!
-//! [`dialect`] knows how locks are written, [`route`] brings what it packed to a server, and
-//! between them stands this.
+//! A [`dialect`] knows how locks are written, and packs requests. A [`topology`] knows which servers
+//! there are, and makes a [`route`], which brings a batch to the right one. A [`deployment`] has both.
 
 mod admin;
 mod clients;
 mod codec;
+mod deployment;
 mod dial;
 mod dialect;
 #[cfg(feature = "examine")]
@@ -14,17 +15,18 @@ mod frame;
 mod listener;
 mod route;
 mod sentinel;
+mod server_source;
 pub(super) mod several;
-mod target;
+mod topology;
 mod unread;
-mod way;
 mod weakness;
 mod wire;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::codec::{Codec, Deployment};
+use self::codec::Codec;
+use self::deployment::Deployment;
 use self::dial::Greeting;
 use self::dialect::guard::Guard;
 use self::dialect::native::Native;
@@ -32,7 +34,7 @@ use self::dialect::native::Native;
 pub(crate) use self::dialect::native::model;
 use self::dialect::{Copies, Dialect, Format, fault, look, notice};
 use self::route::{Carried, Parcel, unanswered};
-use self::way::Way;
+use self::topology::Topology;
 use super::outbox::Outbox;
 use super::{Abilities, Identity, Kept, Lane, Listener, Outcome, Owed, Request, Store};
 use crate::clock::{Deadline, Moment};
@@ -61,16 +63,16 @@ impl RedisStore {
             ..Greeting::default()
         };
         let pools = Pools::new(config.pool);
-        let way = Way::new(redis, greeting, &pools)?;
+        let topology = Topology::new(redis, greeting, &pools)?;
         let copies = Copies::wanted(redis.replicas, config.io_timeout);
-        let endpoints = way.endpoints(&config.prefix);
+        let publishers = topology.publishers(&config.prefix);
         let read = notice::reader(&config.prefix);
-        let listener = listener::Listener::new(endpoints, config.io_timeout, read)?;
+        let listener = listener::Listener::new(publishers, config.io_timeout, read)?;
         let (prefix, claim_window) = (config.prefix.clone(), config.claim_window);
         let (fence_life, drafts) = (config.fence_life, Default::default());
         let dialect = Native(Format { prefix, claim_window, fence_life, guard, copies, drafts });
         let codec = Codec { dialect, listener: Arc::new(listener), index: None };
-        Ok(RedisStore { deployment: way.deploy(&pools, codec, outbox)? })
+        Ok(RedisStore { deployment: topology.deploy(&pools, codec, outbox)? })
     }
 
     fn carry(&self, lane: Lane, requests: &[Request<'_>], carried: &mut [Carried], by: Deadline) {

@@ -11,15 +11,15 @@ use super::codec::Codec;
 use super::dial::Greeting;
 use super::dialect::guard::Guard;
 use super::dialect::{Copies, notice};
-use super::listener::OnSeveral;
-use super::way::Way;
+use super::listener::PublishersOfSeveral;
+use super::topology::Topology;
 use crate::config::{Config, RedisConfig, Servers};
 use crate::error::Error;
 use crate::store::net::pool::Pools;
 use crate::store::outbox::Outbox;
 
 // One Redis, the replies of a request that it was sent, and one reply.
-pub(in crate::store) use super::codec::Deployment;
+pub(in crate::store) use super::deployment::Deployment;
 pub(in crate::store) use super::route::Carried;
 pub(in crate::store) use super::route::single::Pending;
 
@@ -56,13 +56,15 @@ impl<D: Dialect> Several<D> {
     ) -> Result<Several<D>, Error> {
         let greeting = Greeting { run_id: true, ..Greeting::default() };
         let pools = Pools::new(config.pool);
-        let ways = all.iter().map(|redis| Way::new(redis, greeting, &pools));
-        let ways = ways.collect::<Result<Vec<_>, _>>()?;
-        let endpoints = ways.iter().map(|way| way.endpoints(&config.prefix)).collect();
+        let topologies = all.iter().map(|redis| Topology::new(redis, greeting, &pools));
+        let topologies = topologies.collect::<Result<Vec<_>, _>>()?;
+        let publishers =
+            topologies.iter().map(|topology| topology.publishers(&config.prefix)).collect();
         let read = notice::reader(&config.prefix);
-        let listener = Listener::new(Box::new(OnSeveral(endpoints)), config.io_timeout, read)?;
+        let listener =
+            Listener::new(Box::new(PublishersOfSeveral(publishers)), config.io_timeout, read)?;
         let listener = Arc::new(listener);
-        let deploy = |((way, redis), index): ((Way, &RedisConfig), u8)| {
+        let deploy = |((topology, redis), index): ((Topology, &RedisConfig), u8)| {
             let clustered = matches!(redis.servers, Servers::Cluster(_));
             let guard = Some(Guard { max_ttl: config.longest_ttl(), clustered });
             let copies = Copies::wanted(redis.replicas, timeout);
@@ -70,9 +72,9 @@ impl<D: Dialect> Several<D> {
             let dialect = dialect(Format { prefix, guard, copies, ..Format::default() });
             let codec = Codec { dialect, listener: Arc::clone(&listener), index: Some(index) };
             let outbox = Arc::<Outbox>::default();
-            Ok((way.deploy(&pools, codec, &outbox)?, outbox))
+            Ok((topology.deploy(&pools, codec, &outbox)?, outbox))
         };
-        let deployments = ways.into_iter().zip(all).zip(0..).map(deploy);
+        let deployments = topologies.into_iter().zip(all).zip(0..).map(deploy);
         let deployments = deployments.collect::<Result<_, Error>>()?;
         Ok(Several { deployments, listener })
     }

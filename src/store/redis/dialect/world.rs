@@ -17,7 +17,7 @@ use crate::store::net::pool::Pools;
 use crate::store::redis::dial::Greeting;
 use crate::store::redis::route::single::Single;
 use crate::store::redis::route::{Carried, Gives, Parcel, Route};
-use crate::store::redis::way::Way;
+use crate::store::redis::topology::Topology;
 use crate::store::{Lane, Notice, Outcome, Request, Seen};
 use crate::token::Token;
 use kit::Server;
@@ -242,8 +242,10 @@ fn route(url: &str, greeting: Greeting) -> Box<dyn Route> {
     let StoreConfig::Redis(config) = Config::from_url(url).unwrap().store else { panic!("{url}") };
     let owed = (Arc::new(Nobody) as Arc<dyn Gives>, Arc::default());
     let pools = Pools::new(2);
-    let Way::One(target) = Way::new(&config, greeting, &pools).unwrap() else { panic!("{url}") };
-    Box::new(Single::new(target, &pools, owed, None).unwrap())
+    let Topology::OneMaster(source) = Topology::new(&config, greeting, &pools).unwrap() else {
+        panic!("{url}")
+    };
+    Box::new(Single::new(source, &pools, owed, None).unwrap())
 }
 
 /// Nothing is let go of here.

@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::examination::{Examination, Kind, level};
 use crate::store::redis::dial::{Dialer, Greeting};
 use crate::store::redis::fault;
-use crate::store::redis::target::NO_SERVER;
+use crate::store::redis::server_source::NO_SERVER;
 use crate::store::redis::wire::Wire;
 
 pub(super) struct Probe {

@@ -26,7 +26,7 @@ use redis::Value;
 
 use self::subscription::{Open, State, Subscription};
 use super::dialect::notice::ReadNotice;
-use super::target::{NO_SERVER, Target};
+use super::server_source::{NO_SERVER, ServerSource};
 use super::wire::Wire;
 use super::{fault, frame};
 use crate::clock::{Deadline, Moment};
@@ -44,8 +44,9 @@ const LEAST_REST: Duration = Duration::from_millis(100);
 /// Takes the payload of a message; whether it says anything.
 type Hear<'a> = &'a mut dyn FnMut(&[u8]) -> bool;
 
-pub(super) trait Endpoints: Send + Sync {
-    fn endpoint(&self, name: &[u8]) -> Result<Endpoint, Error>;
+/// Which server publishes to the waiters of a name.
+pub(super) trait Publishers: Send + Sync {
+    fn publisher(&self, name: &[u8]) -> Result<Publisher, Error>;
 
     fn find(&self, _name: &[u8], _deadline: Deadline) -> Result<(), Error> {
         Ok(())
@@ -62,17 +63,17 @@ pub(super) trait Endpoints: Send + Sync {
     }
 }
 
-pub(super) struct Endpoint {
+pub(super) struct Publisher {
     /// The same for as long as the client lives.
     pub(super) key: u32,
-    pub(super) target: Arc<dyn Target>,
+    pub(super) source: Arc<dyn ServerSource>,
 }
 
-pub(super) struct OneEndpoint(pub(super) Arc<dyn Target>);
+pub(super) struct OnePublisher(pub(super) Arc<dyn ServerSource>);
 
-impl Endpoints for OneEndpoint {
-    fn endpoint(&self, _name: &[u8]) -> Result<Endpoint, Error> {
-        Ok(Endpoint { key: 0, target: Arc::clone(&self.0) })
+impl Publishers for OnePublisher {
+    fn publisher(&self, _name: &[u8]) -> Result<Publisher, Error> {
+        Ok(Publisher { key: 0, source: Arc::clone(&self.0) })
     }
 
     fn is_one(&self) -> bool {
@@ -80,18 +81,18 @@ impl Endpoints for OneEndpoint {
     }
 }
 
-/// Those of several Redis, of which one listener hears: each name has before it on which one it is.
-pub(super) struct OnSeveral(pub(super) Vec<Box<dyn Endpoints>>);
+/// Those of several Redis, which one listener hears: each name has the index of its Redis before it.
+pub(super) struct PublishersOfSeveral(pub(super) Vec<Box<dyn Publishers>>);
 
 /// A name as a listener knows it that hears several Redis.
 pub(in crate::store) fn name_on(index: u8, name: &[u8]) -> Vec<u8> {
     [&[index], name].concat()
 }
 
-impl Endpoints for OnSeveral {
-    fn endpoint(&self, name: &[u8]) -> Result<Endpoint, Error> {
-        let found = self.0[usize::from(name[0])].endpoint(&name[1..])?;
-        Ok(Endpoint { key: found.key << 8 | u32::from(name[0]), ..found })
+impl Publishers for PublishersOfSeveral {
+    fn publisher(&self, name: &[u8]) -> Result<Publisher, Error> {
+        let found = self.0[usize::from(name[0])].publisher(&name[1..])?;
+        Ok(Publisher { key: found.key << 8 | u32::from(name[0]), ..found })
     }
 
     fn find(&self, name: &[u8], deadline: Deadline) -> Result<(), Error> {
@@ -100,7 +101,7 @@ impl Endpoints for OnSeveral {
 }
 
 pub(in crate::store) struct Listener {
-    endpoints: Box<dyn Endpoints>,
+    publishers: Box<dyn Publishers>,
     io_timeout: Duration,
     channel: String,
     read: ReadNotice,
@@ -118,13 +119,13 @@ pub(in crate::store) struct Listener {
 
 impl Listener {
     pub(super) fn new(
-        endpoints: Box<dyn Endpoints>,
+        publishers: Box<dyn Publishers>,
         io_timeout: Duration,
         read: ReadNotice,
     ) -> Result<Listener, Error> {
         Ok(Listener {
-            bell: Bell::new(!endpoints.is_one())?,
-            endpoints,
+            bell: Bell::new(!publishers.is_one())?,
+            publishers,
             io_timeout,
             channel: format!("{CHANNEL}{}", Token::random()?),
             read,
@@ -148,7 +149,7 @@ impl Listener {
         if self.is_plain.load(Ordering::Acquire) {
             return None;
         }
-        self.endpoints.slot(name)
+        self.publishers.slot(name)
     }
 
     pub(super) fn are_known(&self) -> bool {
@@ -157,13 +158,13 @@ impl Listener {
 
     /// Whether the server that tells of this name is left alone for a while.
     pub(in crate::store) fn are_resting(&self, name: &[u8]) -> bool {
-        let endpoint = self.endpoints.endpoint(name);
-        endpoint.is_ok_and(|endpoint| self.state.lock().rests(endpoint.key).is_some())
+        let publisher = self.publishers.publisher(name);
+        publisher.is_ok_and(|publisher| self.state.lock().rests(publisher.key).is_some())
     }
 
     fn open_at(
         &self,
-        Endpoint { key, target }: Endpoint,
+        Publisher { key, source }: Publisher,
         slot: Option<u16>,
         name: &[u8],
         deadline: Deadline,
@@ -176,7 +177,7 @@ impl Listener {
             return self.await_channel(key, slot, deadline);
         }
         drop(state);
-        let made = self.subscribe(key, slot, target, deadline);
+        let made = self.subscribe(key, slot, source, deadline);
         let mut state = self.state.lock();
         let socket = state.opening.take();
         if state.closed {
@@ -185,9 +186,9 @@ impl Listener {
         let subscription = made?;
         let server = subscription.wire.server;
         let State { open, made, .. } = &mut *state;
-        if let Entry::Vacant(endpoint) = open.entry(key) {
+        if let Entry::Vacant(publisher) = open.entry(key) {
             let slots = slot.filter(|_| subscription.is_sharded).map(|slot| [slot].into());
-            endpoint.insert(Open { server, socket, slots });
+            publisher.insert(Open { server, socket, slots });
             made.push(subscription);
             self.known.store(true, Ordering::Release);
         } else if state.server(key, self.slot(name)).is_none() {
@@ -202,19 +203,19 @@ impl Listener {
         &self,
         key: u32,
         slot: Option<u16>,
-        target: Arc<dyn Target>,
+        source: Arc<dyn ServerSource>,
         deadline: Deadline,
     ) -> Result<Subscription, Error> {
-        let mut wire = target.dial(deadline, &|socket| self.keep_handle(socket))?;
+        let mut wire = source.dial(deadline, &|socket| self.keep_handle(socket))?;
         if let Some(slot) = slot
-            && self.subscribe_sharded(&mut wire, slot, &*target, deadline)?
+            && self.subscribe_sharded(&mut wire, slot, &*source, deadline)?
         {
-            return Ok(Subscription::new(key, wire, target, true));
+            return Ok(Subscription::new(key, wire, source, true));
         }
         match ask(&mut wire, "SUBSCRIBE", self.channel.as_bytes(), deadline)? {
             Value::ServerError(error) => Err(fault::server(&error)),
             said if frame::begins(&said, b"subscribe") => {
-                Ok(Subscription::new(key, wire, target, false))
+                Ok(Subscription::new(key, wire, source, false))
             }
             _ => Err(Error::new(ErrorKind::Protocol, "SUBSCRIBE was answered by something else")),
         }
@@ -240,7 +241,7 @@ impl Listener {
         let mut wake = Moment::NEVER;
         subscriptions.retain_mut(|subscription| {
             // Servers pass messages on to one another, and this one's clock did not date them.
-            let dated = self.endpoints.is_one() || subscription.is_sharded;
+            let dated = self.publishers.is_one() || subscription.is_sharded;
             let server = if dated { subscription.wire.server } else { NO_SERVER };
             let by = Teller { server, since: subscription.opened };
             let mut hear = |payload: &[u8]| {
@@ -275,7 +276,7 @@ impl Listener {
         subscriptions.append(&mut state.made);
         let wanted = std::mem::take(&mut state.wanted);
         drop(state);
-        if self.is_plain.load(Ordering::Acquire) && !self.endpoints.is_one() {
+        if self.is_plain.load(Ordering::Acquire) && !self.publishers.is_one() {
             // No server has such channels for us any more.
             subscriptions.retain(|subscription| !subscription.is_sharded);
         }
@@ -302,7 +303,7 @@ impl Listener {
     /// Until something comes on one of the subscriptions, or the bell rings.
     fn wait(&self, subscriptions: &mut [Subscription], wake: Moment) {
         match subscriptions {
-            [subscription] if self.endpoints.is_one() => subscription.wait(wake),
+            [subscription] if self.publishers.is_one() => subscription.wait(wake),
             subscriptions => {
                 let fds: Vec<_> = subscriptions
                     .iter()
@@ -331,8 +332,8 @@ impl Listener {
 
 impl store::Listener for Listener {
     fn are_open(&self, name: &[u8]) -> bool {
-        let (endpoint, slot) = (self.endpoints.endpoint(name), self.slot(name));
-        endpoint.is_ok_and(|endpoint| self.state.lock().server(endpoint.key, slot).is_some())
+        let (publisher, slot) = (self.publishers.publisher(name), self.slot(name));
+        publisher.is_ok_and(|publisher| self.state.lock().server(publisher.key, slot).is_some())
     }
 
     fn are_any_open(&self) -> bool {
@@ -340,9 +341,9 @@ impl store::Listener for Listener {
     }
 
     fn open(&self, name: &[u8], deadline: Deadline) -> Result<ServerId, Error> {
-        self.endpoints.find(name, deadline)?;
-        let (endpoint, slot) = (self.endpoints.endpoint(name)?, self.slot(name));
-        let (key, state) = (endpoint.key, self.state.lock());
+        self.publishers.find(name, deadline)?;
+        let (publisher, slot) = (self.publishers.publisher(name)?, self.slot(name));
+        let (key, state) = (publisher.key, self.state.lock());
         if let Some(server) = state.server(key, slot) {
             return Ok(server);
         }
@@ -351,7 +352,7 @@ impl store::Listener for Listener {
         }
         drop(state);
         let began = Moment::now();
-        let opened = self.open_at(endpoint, slot, name, deadline);
+        let opened = self.open_at(publisher, slot, name, deadline);
         let (mut state, now) = (self.state.lock(), Moment::now());
         state.resting.remove(&key);
         if let Err(error) = &opened {

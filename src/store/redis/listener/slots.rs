@@ -16,7 +16,7 @@ use crate::said::say;
 use crate::store::ServerId;
 use crate::store::redis::dialect::keys::number_in_slot;
 use crate::store::redis::frame;
-use crate::store::redis::target::Target;
+use crate::store::redis::server_source::ServerSource;
 use crate::store::redis::wire::Wire;
 use std::sync::atomic::Ordering;
 
@@ -38,7 +38,7 @@ impl Listener {
         &self,
         wire: &mut Wire,
         slot: u16,
-        target: &dyn Target,
+        source: &dyn ServerSource,
         deadline: Deadline,
     ) -> Result<bool, Error> {
         let error = match ask(wire, "SSUBSCRIBE", &self.channel_of(slot), deadline)? {
@@ -47,7 +47,7 @@ impl Listener {
             _ => Error::new(ErrorKind::Protocol, "SSUBSCRIBE was answered by something else"),
         };
         if error.is_retriable() {
-            target.doubt(wire);
+            source.doubt(wire);
             return Err(error);
         }
         say!(Debug, "slot-channels-refused", error = error);

@@ -11,7 +11,7 @@ use super::Hear;
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
 use crate::store::redis::dialect::keys::slot;
-use crate::store::redis::target::Target;
+use crate::store::redis::server_source::ServerSource;
 use crate::store::redis::wire::{AT_ONCE, Wire};
 use crate::store::redis::{fault, frame};
 use crate::store::{Notice, ServerId, Teller};
@@ -25,7 +25,7 @@ const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
 pub(super) struct Subscription {
     pub(super) key: u32,
     pub(super) wire: Wire,
-    target: Arc<dyn Target>,
+    source: Arc<dyn ServerSource>,
     /// When it was first known to be there.
     pub(super) opened: Moment,
     pub(super) alive: Moment,
@@ -53,14 +53,14 @@ impl Subscription {
     pub(super) fn new(
         key: u32,
         wire: Wire,
-        target: Arc<dyn Target>,
+        source: Arc<dyn ServerSource>,
         is_sharded: bool,
     ) -> Subscription {
         let now = Moment::now();
         Subscription {
             key,
             wire,
-            target,
+            source,
             opened: now,
             alive: now,
             asked: None,
@@ -101,8 +101,8 @@ impl Subscription {
             if let Some(error) = self.broken.take() {
                 return Err(error);
             }
-            let watch = self.target.keep_watch(until);
-            if !self.target.is_current(&self.wire) {
+            let watch = self.source.keep_watch(until);
+            if !self.source.is_current(&self.wire) {
                 let moved = "another server has taken its place";
                 return Err(Error::new(ErrorKind::Unavailable, moved));
             }
@@ -116,7 +116,7 @@ impl Subscription {
             } else if now < due {
                 return Ok(due.min(watch));
             } else if self.asked.is_some() {
-                self.target.doubt(&self.wire);
+                self.source.doubt(&self.wire);
                 return Err(Error::new(ErrorKind::NoAnswer, "no answer to a PING"));
             } else {
                 self.ping(patience)?;
@@ -157,12 +157,12 @@ impl Subscription {
     }
 
     pub(super) fn doubt(&self) {
-        self.target.doubt(&self.wire);
+        self.source.doubt(&self.wire);
     }
 
     /// What came before the error is taken in first.
     fn breaks(&mut self, error: Error) {
-        self.target.doubt(&self.wire);
+        self.source.doubt(&self.wire);
         self.broken = Some(error);
     }
 
@@ -218,10 +218,10 @@ pub(super) struct State {
     pub(super) opening: Option<socket2::Socket>,
     /// Why a subscription has ended, if no thread that listens was told yet.
     pub(super) ended: Option<Error>,
-    /// Channels to open on subscriptions that are there: the endpoint's key and the slot.
+    /// Channels to open on subscriptions that are there: the publisher's key and the slot.
     pub(super) wanted: Vec<(u32, u16)>,
     pub(super) refused: BTreeMap<(u32, u16), Error>,
-    /// Endpoints that are left alone until a moment, and why: their servers let nobody listen, or
+    /// Publishers that are left alone until a moment, and why: their servers let nobody listen, or
     /// are silent. Else each name would find that out for itself, and the names of a silent server
     /// would hold up those of others all the time.
     pub(super) resting: BTreeMap<u32, (Moment, Error)>,

@@ -12,7 +12,7 @@ use crate::store::Listener as _;
 use crate::store::net::dial::Show;
 use crate::store::net::pool::Pools;
 use crate::store::redis::dial::Greeting;
-use crate::store::redis::way::Way;
+use crate::store::redis::topology::Topology;
 use crate::store::redis::wire::Wire;
 
 use kit::*;
@@ -31,8 +31,9 @@ fn soon(span: Duration) -> Moment {
 fn listener(url: &str) -> Arc<Listener> {
     let config = Config::from_url(url).unwrap();
     let StoreConfig::Redis(redis) = &config.store else { panic!("{url} is no server") };
-    let endpoints = Way::new(redis, Greeting::default(), &Pools::new(1)).unwrap().endpoints(b"");
-    Arc::new(Listener::new(endpoints, config.io_timeout, Box::new(read)).unwrap())
+    let publishers =
+        Topology::new(redis, Greeting::default(), &Pools::new(1)).unwrap().publishers(b"");
+    Arc::new(Listener::new(publishers, config.io_timeout, Box::new(read)).unwrap())
 }
 
 fn opened(url: &str) -> Arc<Listener> {
@@ -335,7 +336,7 @@ fn what_tls_has_decrypted_already_is_heard() {
 
 struct Nowhere;
 
-impl Target for Nowhere {
+impl ServerSource for Nowhere {
     fn dial(&self, _: Deadline, _: &Show<'_>) -> Result<Wire, Error> {
         Err(Error::bare(ErrorKind::Refused))
     }

@@ -9,10 +9,10 @@ use redis::Value;
 
 use super::super::dialect::keys::{slot, slot_behind};
 use super::super::dialect::lacks_lock;
-use super::super::listener::{Endpoint, Endpoints};
+use super::super::listener::{Publisher, Publishers};
 use super::peer::plain;
 use super::single::Pending;
-use super::slots::{Elsewhere, Map, Node, elsewhere};
+use super::slots::{ClusterNode, Elsewhere, SlotMap, elsewhere};
 use super::{Carried, Gives, Heard, Parcel, Route, unanswered};
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
@@ -25,13 +25,13 @@ const HOPS: usize = 4;
 const GLIMPSE: Duration = Duration::from_millis(2);
 
 pub(in crate::store::redis) struct Cluster {
-    map: Arc<Map>,
+    map: Arc<SlotMap>,
     outbox: Arc<Outbox>,
 }
 
 impl Cluster {
     pub(in crate::store::redis) fn new(
-        map: Arc<Map>,
+        map: Arc<SlotMap>,
         gives: Arc<dyn Gives>,
         outbox: Arc<Outbox>,
     ) -> Cluster {
@@ -42,7 +42,7 @@ impl Cluster {
     /// Sends calls to the servers that have their slots. Returns those that are to be sent on.
     fn round(&self, parcel: &Parcel<'_>, open: Vec<usize>, carried: &mut [Carried]) -> Vec<usize> {
         let batch = parcel.batch;
-        let mut parts: BTreeMap<u32, (Arc<Node>, Vec<usize>)> = BTreeMap::new();
+        let mut parts: BTreeMap<u32, (Arc<ClusterNode>, Vec<usize>)> = BTreeMap::new();
         for call in open {
             match self.map.owner(slot(batch.key(call))) {
                 Ok(node) => parts.entry(node.key).or_insert((node, Vec::new())).1.push(call),
@@ -50,7 +50,7 @@ impl Cluster {
             }
         }
         let mut onward = Vec::new();
-        let mut sort = |node: &Node, calls: &[usize], answers: Vec<Carried>| {
+        let mut sort = |node: &ClusterNode, calls: &[usize], answers: Vec<Carried>| {
             for (call, answer) in calls.iter().zip(answers) {
                 let (answer, goes_on) = self.sort(*call, answer, node, parcel);
                 carried[*call] = answer;
@@ -79,7 +79,7 @@ impl Cluster {
         &self,
         call: usize,
         said: Carried,
-        from: &Node,
+        from: &ClusterNode,
         parcel: &Parcel<'_>,
     ) -> (Carried, bool) {
         let Parcel { batch, deadline, .. } = *parcel;
@@ -128,7 +128,7 @@ impl Cluster {
 }
 
 /// Sends every part before the first answer is waited for; each has its share of the time for that.
-fn scatter(parts: &[(Arc<Node>, Vec<usize>)], parcel: &Parcel<'_>) -> Vec<Vec<Carried>> {
+fn scatter(parts: &[(Arc<ClusterNode>, Vec<usize>)], parcel: &Parcel<'_>) -> Vec<Vec<Carried>> {
     let deadline = parcel.deadline;
     let batches: Vec<_> = parts.iter().map(|(_, calls)| parcel.batch.only(calls)).collect();
     let mut sent: Vec<_> = parts
@@ -223,21 +223,21 @@ impl Route for Cluster {
 }
 
 /// The server that has a name's slot tells its waiters. The map itself leads to the listener.
-pub(in crate::store::redis) struct SlotEndpoints {
+pub(in crate::store::redis) struct SlotPublishers {
     pub(in crate::store::redis) prefix: Vec<u8>,
-    pub(in crate::store::redis) map: Weak<Map>,
+    pub(in crate::store::redis) map: Weak<SlotMap>,
 }
 
-impl SlotEndpoints {
-    fn map(&self) -> Result<Arc<Map>, Error> {
+impl SlotPublishers {
+    fn map(&self) -> Result<Arc<SlotMap>, Error> {
         self.map.upgrade().ok_or_else(|| Error::bare(ErrorKind::Closed))
     }
 }
 
-impl Endpoints for SlotEndpoints {
-    fn endpoint(&self, name: &[u8]) -> Result<Endpoint, Error> {
+impl Publishers for SlotPublishers {
+    fn publisher(&self, name: &[u8]) -> Result<Publisher, Error> {
         let node = self.map()?.owner(slot_behind(&self.prefix, name))?;
-        Ok(Endpoint { key: node.key, target: Arc::clone(&node.target) })
+        Ok(Publisher { key: node.key, source: Arc::clone(&node.source) })
     }
 
     fn find(&self, _name: &[u8], deadline: Deadline) -> Result<(), Error> {

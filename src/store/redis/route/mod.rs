@@ -45,6 +45,7 @@ pub(super) fn unanswered() -> Carried {
     Err(Failure::not_done(Error::bare(ErrorKind::NoAnswer)))
 }
 
+/// How requests get to the servers of one Redis: to the only one, or to that which has the slot.
 pub(super) trait Route: Send + Sync {
     /// Sends a batch and reads the reply to each of its calls into its place.
     fn carry(&self, parcel: &Parcel<'_>, carried: &mut [Carried]);

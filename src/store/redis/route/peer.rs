@@ -16,13 +16,13 @@ use crate::store::outbox::{GiveCopy, Outbox};
 use crate::store::redis::dialect::{Batch, Call, RunId, Script, guard, lacks_lock};
 use crate::store::redis::fault;
 use crate::store::redis::sentinel::NEWS_EVERY;
-use crate::store::redis::target::Target;
+use crate::store::redis::server_source::ServerSource;
 use crate::store::redis::unread::{Subject, UnreadReply};
 use crate::store::redis::wire::{Lent, Wire};
 use crate::sync::Mutex;
 
 pub(super) struct Peer {
-    pub(super) target: Arc<dyn Target>,
+    pub(super) source: Arc<dyn ServerSource>,
     pub(super) outbox: Arc<Outbox>,
     pub(super) gives: Arc<dyn Gives>,
     /// Those that were loaded into the server, and should be there still.
@@ -62,7 +62,7 @@ impl Peer {
         now: Moment,
     ) -> Result<(&'a mut Wire, bool), Error> {
         while let Some(wire) = &mut lent.wire {
-            if wire.is_demoted || !self.target.is_trusted(wire) {
+            if wire.is_demoted || !self.source.is_trusted(wire) {
                 self.discard(lent, &moved());
             } else if wire.is_stale(now) {
                 let gone = "the server has closed the connection";
@@ -80,7 +80,7 @@ impl Peer {
         }
         let is_new = lent.wire.is_none();
         if is_new {
-            let mut wire = self.target.dial(letter.connect_by, &|_| Ok(()))?;
+            let mut wire = self.source.dial(letter.connect_by, &|_| Ok(()))?;
             // Before one that declares it new there is none: it would be in quarantine by then.
             if let Some(word) = self.first_word.as_ref().filter(|_| !guard::is_init(letter.batch)) {
                 self.introduce(&mut wire, word, letter.connect_by)?;
@@ -205,7 +205,7 @@ impl Peer {
     /// Throws the seat's wire away; what it owes stays unknown.
     pub(super) fn discard(&self, lent: &mut Lent<'_>, error: &Error) {
         if let Some(wire) = lent.wire.take() {
-            self.target.doubt(&wire);
+            self.source.doubt(&wire);
             if !wire.unread.is_empty() {
                 say!(Debug, "connection-dropped", error = *error);
             }
@@ -256,14 +256,14 @@ impl Peer {
     /// One reply. Where the server may be replaced, its place is looked at meanwhile: one that fell
     /// silent is not waited for when there is another one.
     fn receive(&self, wire: &mut Wire, deadline: Deadline) -> Result<Value, Error> {
-        if !self.target.may_move() {
+        if !self.source.may_move() {
             return wire.receive(deadline);
         }
         loop {
             let glance = Deadline::after(NEWS_EVERY).min(deadline);
             match wire.receive(glance) {
                 Err(error) if error.kind() == ErrorKind::NoAnswer && !deadline.has_passed() => {
-                    if !self.target.is_current(wire) {
+                    if !self.source.is_current(wire) {
                         return Err(moved());
                     }
                 }
@@ -292,8 +292,8 @@ impl Peer {
                 }
                 Subject::Give(id, identity) => {
                     let mut answer = self.without_refusal(answer);
-                    if self.target.has_slots() {
-                        answer = plain(answer, || self.target.doubt(wire));
+                    if self.source.has_slots() {
+                        answer = plain(answer, || self.source.doubt(wire));
                     }
                     let outcome = self.gives.read(&identity.give(), answer);
                     self.outbox.answered(id, Some(wire.unread.on), &outcome);
@@ -305,7 +305,7 @@ impl Peer {
 
     /// Whether the server said that it is not the one to ask, where there may be another one.
     pub(super) fn is_refused(&self, carried: &Carried) -> bool {
-        matches!(carried, Ok(heard) if is_demoted(&heard.value)) && self.target.may_move()
+        matches!(carried, Ok(heard) if is_demoted(&heard.value)) && self.source.may_move()
     }
 
     /// A server that refuses is about to be replaced, or to be a master again.

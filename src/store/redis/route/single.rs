@@ -13,7 +13,7 @@ use crate::store::net::pool::{Pool, Pools};
 use crate::store::outbox::{Concern, Outbox};
 use crate::store::redis::dialect::Batch;
 use crate::store::redis::fault;
-use crate::store::redis::target::Target;
+use crate::store::redis::server_source::ServerSource;
 use crate::store::redis::unread::{MOST, Subject};
 use crate::store::redis::wire::{Lent, Wire};
 use crate::store::{Failure, Identity, Lane, Owed, Request};
@@ -25,13 +25,13 @@ pub(in crate::store::redis) struct Single {
 
 impl Single {
     pub(in crate::store::redis) fn new(
-        target: Arc<dyn Target>,
+        source: Arc<dyn ServerSource>,
         pools: &Pools,
         (gives, outbox): (Arc<dyn Gives>, Arc<Outbox>),
         first_word: Option<Batch<'static>>,
     ) -> Result<Single, Error> {
         let (known_scripts, told) = Default::default();
-        let peer = Peer { target, outbox, gives, known_scripts, first_word, told };
+        let peer = Peer { source, outbox, gives, known_scripts, first_word, told };
         Ok(Single { peer, pool: pools.make()? })
     }
 

@@ -14,7 +14,7 @@ use redis::Value;
 use super::super::dial::Dialer;
 use super::super::dialect::keys::SLOTS;
 use super::super::fault;
-use super::super::target::{Fixed, NO_SERVER, Target};
+use super::super::server_source::{FixedServer, NO_SERVER, ServerSource};
 use super::Gives;
 use super::single::Single;
 use crate::clock::{Deadline, Moment};
@@ -31,15 +31,16 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// The least that each server is given to tell it, however many there are.
 const LEAST: Duration = Duration::from_millis(5);
 
-pub(super) struct Node {
+/// One server of it.
+pub(super) struct ClusterNode {
     pub(super) key: u32,
     pub(super) address: Address,
     server: ServerId,
-    pub(super) target: Arc<dyn Target>,
+    pub(super) source: Arc<dyn ServerSource>,
     pub(super) single: Single,
 }
 
-pub(in crate::store::redis) struct Map {
+pub(in crate::store::redis) struct SlotMap {
     dialer: Arc<Dialer>,
     seeds: Vec<Address>,
     pools: Pools,
@@ -55,7 +56,7 @@ pub(in crate::store::redis) struct Map {
 struct Known {
     /// The key of each slot's server; 0 where none is known.
     owners: Vec<u32>,
-    nodes: BTreeMap<u32, Arc<Node>>,
+    nodes: BTreeMap<u32, Arc<ClusterNode>>,
     last_key: u32,
 }
 
@@ -83,16 +84,16 @@ impl Asking {
 /// Slots from one to another, and the addresses of their master and its replicas.
 pub(in crate::store::redis) type Range = (u16, u16, Vec<Address>);
 
-impl Map {
+impl SlotMap {
     pub(in crate::store::redis) fn new(
         dialer: Arc<Dialer>,
         seeds: &[Address],
         pools: Pools,
-    ) -> Map {
+    ) -> SlotMap {
         let asking = Asking { order: seeds.iter().cloned().collect(), asked: Moment::ZERO };
         let (asking, seeds) = (Turnstile::new(asking), seeds.to_vec());
         let (gives, doubt, known) = Default::default();
-        Map { dialer, seeds, pools, gives, doubt, known, asking }
+        SlotMap { dialer, seeds, pools, gives, doubt, known, asking }
     }
 
     /// To be told once.
@@ -100,7 +101,7 @@ impl Map {
         let _ = self.gives.set((gives, outbox));
     }
 
-    pub(super) fn owner(&self, slot: u16) -> Result<Arc<Node>, Error> {
+    pub(super) fn owner(&self, slot: u16) -> Result<Arc<ClusterNode>, Error> {
         let known = self.known.lock();
         let key = known.owners.get(usize::from(slot)).copied().unwrap_or(0);
         known.nodes.get(&key).cloned().ok_or_else(|| {
@@ -115,12 +116,12 @@ impl Map {
         self.doubt.store(true, Ordering::Release);
     }
 
-    pub(super) fn nodes(&self) -> Vec<Arc<Node>> {
+    pub(super) fn nodes(&self) -> Vec<Arc<ClusterNode>> {
         self.known.lock().nodes.values().cloned().collect()
     }
 
     /// Servers that have slots.
-    pub(super) fn masters(&self) -> Vec<Arc<Node>> {
+    pub(super) fn masters(&self) -> Vec<Arc<ClusterNode>> {
         let known = self.known.lock();
         let keys: BTreeSet<_> = known.owners.iter().collect();
         keys.into_iter().filter_map(|key| known.nodes.get(key)).cloned().collect()
@@ -138,7 +139,7 @@ impl Map {
 
     /// The server at an address. While its pool is built, nobody waits for the map; of two threads
     /// that make it at the same time, one makes it in vain.
-    pub(super) fn at(&self, address: Address) -> Result<Arc<Node>, Error> {
+    pub(super) fn at(&self, address: Address) -> Result<Arc<ClusterNode>, Error> {
         let find = |known: &Known| {
             known.nodes.values().find(|node| node.address == address).map(Arc::clone)
         };
@@ -148,16 +149,16 @@ impl Map {
         }
         let (dialer, server) = (Arc::clone(&self.dialer), next_server());
         let doubt = Some(Arc::clone(&self.doubt));
-        let target: Arc<dyn Target> =
-            Arc::new(Fixed { dialer, address: address.clone(), server, doubt });
+        let source: Arc<dyn ServerSource> =
+            Arc::new(FixedServer { dialer, address: address.clone(), server, doubt });
         let gives = self.gives.get().ok_or_else(|| Error::bare(ErrorKind::Closed))?;
-        let single = Single::new(Arc::clone(&target), &self.pools, gives.clone(), None)?;
+        let single = Single::new(Arc::clone(&source), &self.pools, gives.clone(), None)?;
         let mut known = self.known.lock();
         if let Some(node) = find(&known) {
             return Ok(node);
         }
         known.last_key += 1;
-        let node = Arc::new(Node { key: known.last_key, address, server, target, single });
+        let node = Arc::new(ClusterNode { key: known.last_key, address, server, source, single });
         known.nodes.insert(node.key, Arc::clone(&node));
         Ok(node)
     }

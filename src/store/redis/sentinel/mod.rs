@@ -16,7 +16,7 @@ use std::time::Duration;
 use self::news::News;
 use self::sentinels::{Answer, Sentinels};
 use super::dial::{Dialer, Greeting};
-use super::target::Target;
+use super::server_source::ServerSource;
 use super::wire::Wire;
 use crate::clock::{Deadline, Moment};
 use crate::config::{Access, Address, SentinelConfig};
@@ -209,7 +209,7 @@ impl State {
     }
 }
 
-impl Target for WatchedMaster {
+impl ServerSource for WatchedMaster {
     fn dial(&self, deadline: Deadline, show: &Show<'_>) -> Result<Wire, Error> {
         loop {
             let master = self.find(deadline, show)?;

@@ -11,7 +11,7 @@ use crate::error::{Error, ErrorKind};
 use crate::said::say;
 use crate::store::net::dial::Show;
 use crate::store::redis::dial::{Dialer, Greeting};
-use crate::store::redis::target::NO_SERVER;
+use crate::store::redis::server_source::NO_SERVER;
 use crate::store::redis::{fault, frame};
 
 pub(super) struct Sentinels {

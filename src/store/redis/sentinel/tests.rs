@@ -142,14 +142,14 @@ fn store_with(fakes: &[&Fake], outbox: &Arc<Outbox>) -> RedisStore {
     RedisStore::new(&redis, &config, outbox).unwrap()
 }
 
-fn target(fakes: &[&Fake]) -> WatchedMaster {
+fn watched(fakes: &[&Fake]) -> WatchedMaster {
     let (_, redis) = config(fakes);
     let crate::config::Servers::Sentinel(sentinels) = &redis.servers else { panic!("Sentinels") };
     WatchedMaster::new(sentinels, &redis.access, Greeting::default()).unwrap()
 }
 
-fn dial(target: &WatchedMaster) -> Wire {
-    target.dial(Deadline::after(LIMIT), &|_| Ok(())).unwrap()
+fn dial(master: &WatchedMaster) -> Wire {
+    master.dial(Deadline::after(LIMIT), &|_| Ok(())).unwrap()
 }
 
 fn token(last: char) -> Token {
@@ -184,31 +184,31 @@ fn demote(old: &Server, new: &Server) {
 fn while_nothing_is_in_doubt_no_sentinel_is_asked() {
     let server = server();
     let fake = Fake::start(&server, 1);
-    let target = target(&[&fake]);
-    let wires: Vec<_> = (0..5).map(|_| dial(&target)).collect();
+    let master = watched(&[&fake]);
+    let wires: Vec<_> = (0..5).map(|_| dial(&master)).collect();
     assert_eq!(fake.asked(), 1);
-    assert!(wires.iter().all(|wire| target.is_trusted(wire) && wire.server == wires[0].server));
-    target.doubt(&wires[0]);
-    assert!(!target.is_trusted(&wires[1]) && target.is_current(&wires[1]));
-    let confirmed = dial(&target);
+    assert!(wires.iter().all(|wire| master.is_trusted(wire) && wire.server == wires[0].server));
+    master.doubt(&wires[0]);
+    assert!(!master.is_trusted(&wires[1]) && master.is_current(&wires[1]));
+    let confirmed = dial(&master);
     assert_eq!((fake.asked(), confirmed.server), (2, wires[0].server));
-    assert!(target.is_trusted(&wires[1]), "it leads where a new one does");
+    assert!(master.is_trusted(&wires[1]), "it leads where a new one does");
 }
 
 #[test]
 fn news_of_another_master_is_heard_without_asking() {
     let [old, new] = [(); 2].map(|()| server());
     let fake = Fake::start(&old, 1);
-    let target = target(&[&fake]);
-    let before = dial(&target);
+    let master = watched(&[&fake]);
+    let before = dial(&master);
     fake.announces(&old, &new, 2);
-    eventually(LIMIT, || !target.is_current(&before));
-    let after = dial(&target);
+    eventually(LIMIT, || !master.is_current(&before));
+    let after = dial(&master);
     assert_ne!(after.server, before.server);
-    assert!(target.is_trusted(&after) && !target.is_trusted(&before));
+    assert!(master.is_trusted(&after) && !master.is_trusted(&before));
     // Doubts about the old one are none about the new one.
-    target.doubt(&before);
-    assert!(target.is_trusted(&after));
+    master.doubt(&before);
+    assert!(master.is_trusted(&after));
     assert_eq!(fake.asked(), 1);
 }
 
@@ -297,16 +297,16 @@ fn a_server_that_stays_read_only_is_unavailable() {
 fn a_sentinel_that_missed_a_failover_is_not_believed_unless_all_say_so() {
     let [old, new] = [(); 2].map(|()| server());
     let fakes = [(); 3].map(|()| Fake::start(&new, 7));
-    let target = target(&[&fakes[0], &fakes[1], &fakes[2]]);
-    let wire = dial(&target);
+    let master = watched(&[&fakes[0], &fakes[1], &fakes[2]]);
+    let wire = dial(&master);
     fakes[0].says(&old, 6);
-    target.doubt(&wire);
-    let same = dial(&target);
+    master.doubt(&wire);
+    let same = dial(&master);
     assert_eq!(same.server, wire.server, "the next one knows better");
     // They were set up anew.
     fakes.iter().for_each(|fake| fake.says(&old, 0));
-    target.doubt(&wire);
-    assert_ne!(dial(&target).server, wire.server);
+    master.doubt(&wire);
+    assert_ne!(dial(&master).server, wire.server);
 }
 
 /// One of their hosts is gone for good, and the master that they had before as well.
@@ -315,17 +315,17 @@ fn sentinels_that_were_set_up_anew_are_believed_in_a_while_without_one_of_them()
     unless_starved(STALL, || {
         let (mut before, after) = (server(), server());
         let fakes = [(); 3].map(|()| Fake::start(&before, 5));
-        let target = target(&[&fakes[0], &fakes[1], &fakes[2]]);
-        let wire = dial(&target);
+        let master = watched(&[&fakes[0], &fakes[1], &fakes[2]]);
+        let wire = dial(&master);
         before.kill();
         fakes[0].is_ill();
         fakes.iter().skip(1).for_each(|fake| fake.says(&after, 0));
-        target.doubt(&wire);
-        let soon = || target.dial(Deadline::after(Duration::from_millis(300)), &|_| Ok(()));
+        master.doubt(&wire);
+        let soon = || master.dial(Deadline::after(Duration::from_millis(300)), &|_| Ok(()));
         assert_eq!(soon().err().map(|error| error.kind()), Some(ErrorKind::Refused));
         let long_ago = Moment::now().minus(SETTLED);
-        target.sentinels.enter_now().unwrap().majority.as_mut().unwrap().1 = long_ago;
-        assert_ne!(dial(&target).server, wire.server);
+        master.sentinels.enter_now().unwrap().majority.as_mut().unwrap().1 = long_ago;
+        assert_ne!(dial(&master).server, wire.server);
     });
 }
 
@@ -333,15 +333,15 @@ fn sentinels_that_were_set_up_anew_are_believed_in_a_while_without_one_of_them()
 fn a_master_that_was_told_of_is_not_left_for_the_one_before() {
     let [old, new] = [(); 2].map(|()| server());
     let fakes = [(); 2].map(|()| Fake::start(&old, 7));
-    let target = target(&[&fakes[0], &fakes[1]]);
-    let before = dial(&target);
+    let master = watched(&[&fakes[0], &fakes[1]]);
+    let before = dial(&master);
     fakes[0].announces(&old, &new, 8);
-    eventually(LIMIT, || !target.is_current(&before));
-    let after = dial(&target);
+    eventually(LIMIT, || !master.is_current(&before));
+    let after = dial(&master);
     // The one that knows is gone, and the other one has not heard of it yet.
     fakes[0].is_ill();
-    target.doubt(&after);
-    assert_eq!(dial(&target).server, after.server);
+    master.doubt(&after);
+    assert_eq!(dial(&master).server, after.server);
 }
 
 /// Asked in the midst of a failover, a Sentinel names the new master before it announces it.
@@ -349,18 +349,18 @@ fn a_master_that_was_told_of_is_not_left_for_the_one_before() {
 fn a_failover_that_is_told_of_twice_keeps_no_sentinel_from_being_believed() {
     let [old, new] = [(); 2].map(|()| server());
     let fakes = [(); 2].map(|()| Fake::start(&new, 8));
-    let target = target(&[&fakes[0], &fakes[1]]);
-    let wire = dial(&target);
+    let master = watched(&[&fakes[0], &fakes[1]]);
+    let wire = dial(&master);
     fakes[0].announces(&old, &new, 8);
     // Behind it, and so heard after it.
     fakes[0].said.lock().listeners.clear();
     fakes[0].is_ill();
     eventually(LIMIT, || {
-        target.keep_watch(Moment::now().plus(LIMIT));
+        master.keep_watch(Moment::now().plus(LIMIT));
         fakes[1].asked() == 1
     });
     fakes[1].announces(&new, &old, 9);
-    eventually(LIMIT, || !target.is_current(&wire));
+    eventually(LIMIT, || !master.is_current(&wire));
 }
 
 #[test]
@@ -368,14 +368,14 @@ fn who_may_not_listen_to_a_sentinel_asks_again_while_it_waits() {
     let [old, new] = [(); 2].map(|()| server());
     let fake = Fake::start(&old, 1);
     fake.said.lock().may_listen = false;
-    let target = target(&[&fake]);
-    let wire = dial(&target);
+    let master = watched(&[&fake]);
+    let wire = dial(&master);
     fake.says(&new, 2);
-    assert!(target.is_current(&wire));
+    assert!(master.is_current(&wire));
     eventually(LIMIT, || {
-        let due = target.keep_watch(Moment::now().plus(LIMIT));
+        let due = master.keep_watch(Moment::now().plus(LIMIT));
         assert!(due <= Moment::now().plus(NEWS_EVERY));
-        !target.is_current(&wire)
+        !master.is_current(&wire)
     });
 }
 
@@ -383,15 +383,15 @@ fn who_may_not_listen_to_a_sentinel_asks_again_while_it_waits() {
 fn a_sentinel_that_died_is_replaced_by_one_that_tells() {
     let [old, new] = [(); 2].map(|()| server());
     let fakes = [(); 2].map(|()| Fake::start(&old, 1));
-    let target = target(&[&fakes[0], &fakes[1]]);
-    let wire = dial(&target);
+    let master = watched(&[&fakes[0], &fakes[1]]);
+    let wire = dial(&master);
     fakes[0].said.lock().listeners.clear();
     eventually(LIMIT, || {
-        target.keep_watch(Moment::now().plus(LIMIT));
+        master.keep_watch(Moment::now().plus(LIMIT));
         fakes[0].asked() + fakes[1].asked() == 2
     });
     fakes.iter().for_each(|fake| fake.announces(&old, &new, 2));
-    eventually(LIMIT, || !target.is_current(&wire));
+    eventually(LIMIT, || !master.is_current(&wire));
     assert_eq!(fakes[0].asked() + fakes[1].asked(), 2);
 }
 
@@ -400,8 +400,8 @@ fn a_sentinel_that_died_is_replaced_by_one_that_tells() {
 fn a_master_is_used_on_whatever_is_wrong_with_the_only_sentinel_that_answers() {
     let server = server();
     let fakes = [(); 3].map(|()| Fake::start(&server, 1));
-    let target = target(&[&fakes[0], &fakes[1], &fakes[2]]);
-    let wire = dial(&target);
+    let master = watched(&[&fakes[0], &fakes[1], &fakes[2]]);
+    let wire = dial(&master);
     let wrongs =
         ["-NOAUTH Authentication required.\r\n", "-NOPERM no\r\n", "*-1\r\n", "nonsense\r\n"];
     fakes.iter().for_each(Fake::is_ill);
@@ -409,9 +409,9 @@ fn a_master_is_used_on_whatever_is_wrong_with_the_only_sentinel_that_answers() {
         let mut said = fakes[2].said.lock();
         (said.is_ill, said.always) = (false, Some(wrong));
         drop(said);
-        target.doubt(&wire);
-        assert_eq!(dial(&target).server, wire.server, "{wrong}");
-        assert!(target.is_trusted(&wire), "it said itself that it is a master");
+        master.doubt(&wire);
+        assert_eq!(dial(&master).server, wire.server, "{wrong}");
+        assert!(master.is_trusted(&wire), "it said itself that it is a master");
     }
 }
 
@@ -419,10 +419,10 @@ fn a_master_is_used_on_whatever_is_wrong_with_the_only_sentinel_that_answers() {
 fn a_master_is_used_on_while_no_sentinel_answers() {
     let server = server();
     let fake = Fake::start(&server, 1);
-    let target = target(&[&fake]);
-    let wire = dial(&target);
+    let master = watched(&[&fake]);
+    let wire = dial(&master);
     fake.is_ill();
-    target.doubt(&wire);
-    assert_eq!(dial(&target).server, wire.server);
-    assert!(target.is_trusted(&wire), "it said itself that it is a master");
+    master.doubt(&wire);
+    assert_eq!(dial(&master).server, wire.server);
+    assert!(master.is_trusted(&wire), "it said itself that it is a master");
 }

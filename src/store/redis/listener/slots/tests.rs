@@ -5,7 +5,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 
 use super::super::subscription::QUIET;
-use super::super::{Endpoint, Endpoints};
+use super::super::{Publisher, Publishers};
 use super::*;
 use crate::store::net::dial::Show;
 use crate::store::{Listener as _, Notice};
@@ -18,7 +18,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 #[derive(Default)]
 struct Fake(Mutex<Vec<socket2::Socket>>);
 
-impl Target for Fake {
+impl ServerSource for Fake {
     fn dial(&self, _: Deadline, _: &Show<'_>) -> Result<Wire, Error> {
         let kind = (socket2::Domain::UNIX, socket2::Type::STREAM);
         let (ours, mut theirs) = socket2::Socket::pair(kind.0, kind.1, None).unwrap();
@@ -48,11 +48,12 @@ impl Fake {
 /// The first digit of a name is its server, and the second one its slot.
 struct Digits([Arc<Fake>; 2]);
 
-impl Endpoints for Digits {
-    fn endpoint(&self, name: &[u8]) -> Result<Endpoint, Error> {
+impl Publishers for Digits {
+    fn publisher(&self, name: &[u8]) -> Result<Publisher, Error> {
         let key = name[0] - b'0';
-        let target: Arc<dyn Target> = Arc::clone(&self.0[usize::from(key)]) as Arc<dyn Target>;
-        Ok(Endpoint { key: key.into(), target })
+        let source: Arc<dyn ServerSource> =
+            Arc::clone(&self.0[usize::from(key)]) as Arc<dyn ServerSource>;
+        Ok(Publisher { key: key.into(), source })
     }
 
     fn slot(&self, name: &[u8]) -> Option<u16> {

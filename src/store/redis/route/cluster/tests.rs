@@ -79,7 +79,7 @@ fn replies_stay_with_their_calls_when_all_are_sent_on() {
     let access = Access { tls: None, user: None, password: None, database: 0 };
     let dialer = Arc::new(Dialer::new(&access, Greeting::default(), &[]).unwrap());
     let seed = Address::Tcp { host: "127.0.0.1".into(), port: ports[0] };
-    let map = Arc::new(Map::new(dialer, &[seed], Pools::new(2)));
+    let map = Arc::new(SlotMap::new(dialer, &[seed], Pools::new(2)));
     let cluster = Cluster::new(map, Arc::new(NoGives), Arc::default());
     let token: Token = "00112233445566778899aabbccddeeff".parse().unwrap();
     let extend = |name| Request::Extend {

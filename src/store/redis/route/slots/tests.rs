@@ -64,20 +64,20 @@ impl Gives for NoGives {
     }
 }
 
-fn map(seeds: &[&Fake]) -> Map {
+fn map(seeds: &[&Fake]) -> SlotMap {
     let access = Access { tls: None, user: None, password: None, database: 0 };
     let dialer = Arc::new(Dialer::new(&access, Greeting::default(), &[]).unwrap());
     let seeds: Vec<_> = seeds.iter().map(|seed| seed.address.clone()).collect();
-    let map = Map::new(dialer, &seeds, Pools::new(1));
+    let map = SlotMap::new(dialer, &seeds, Pools::new(1));
     map.tell(Arc::new(NoGives), Arc::default());
     map
 }
 
-fn freshen(map: &Map) {
+fn freshen(map: &SlotMap) {
     map.freshen(Deadline::after(LIMIT)).unwrap();
 }
 
-fn owner(map: &Map, slot: u16) -> Option<Address> {
+fn owner(map: &SlotMap, slot: u16) -> Option<Address> {
     map.owner(slot).ok().map(|node| node.address.clone())
 }
 

@@ -1,4 +1,4 @@
-//! Which server new connections go to.
+//! Which server a new connection goes to: always the same, or the master of the moment.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::store::ServerId;
 use crate::store::net::dial::Show;
 
-pub(super) trait Target: Send + Sync {
+pub(super) trait ServerSource: Send + Sync {
     /// A connection that is ready for scripts. Nothing of a request has been sent when it fails.
     ///
     /// It shows each socket before it connects. A thread that keeps a clone of the socket can end
@@ -42,14 +42,14 @@ pub(super) trait Target: Send + Sync {
     /// its address is asked for again.
     fn doubt(&self, _wire: &Wire) {}
 
-    /// Called by the thread that listens, which sees by [`is_current`](Target::is_current) whether
+    /// Called by the thread that listens, which sees by [`is_current`](ServerSource::is_current) whether
     /// there was news. Tells when to call again; returns by `until`.
     fn keep_watch(&self, _until: Moment) -> Moment {
         Moment::NEVER
     }
 }
 
-pub(super) struct Fixed {
+pub(super) struct FixedServer {
     pub(super) dialer: Arc<Dialer>,
     pub(super) address: Address,
     pub(super) server: ServerId,
@@ -57,9 +57,9 @@ pub(super) struct Fixed {
     pub(super) doubt: Option<Arc<AtomicBool>>,
 }
 
-impl Target for Fixed {
+impl ServerSource for FixedServer {
     fn dial(&self, deadline: Deadline, show: &Show<'_>) -> Result<Wire, Error> {
-        let Fixed { dialer, address, server, doubt } = self;
+        let FixedServer { dialer, address, server, doubt } = self;
         let dialed = dialer.dial(address, *server, deadline, show);
         let Some(doubt) = doubt else { return dialed };
         dialed.map_err(|error| {

@@ -1,6 +1,8 @@
 -- Sets the ttl of a lock that is the token's on a node, or passes it on to another token. It counts
 -- only where the node forgot nothing.
 --
+-- Needs    lock, side, token and holder (lock.lua)
+--
 -- ARGV[2]  the ttl in milliseconds
 -- ARGV[3]  "grow": never make the ttl shorter; "refresh": the same, and keep the side key too;
 --          "set": make it just this; "pass": as "grow", and the lock becomes the other token's, or is

@@ -1,6 +1,8 @@
 -- Stores a lock on a node that lacks it, for a token that has it on a majority without this node, so
 -- this is no vote. A node that forgot what it granted is filled only after its quarantine.
 --
+-- Needs    lock, side, token and holder (lock.lua)
+--
 -- ARGV[2]  the ttl in milliseconds
 -- ARGV[3]  the fence that the token holds the lock under; no attempt of the token has a larger number
 -- ARGV[4]  how many fences from this one on may be the token's

@@ -1,6 +1,9 @@
 -- Gives up a token on a node: its place in the queue, and the lock if it is the token's. Two waiters
 -- are told that it is free. Not guarded: a node that lost its data has to forget the token, too.
 --
+-- Needs    attempt, 0 for any (line.lua, break.lua); lock, side, queue, token and holder (lock.lua,
+--          break.lua)
+--
 -- ARGV[1]  "0 <attempt> <attempt> <token>": a lock that a later attempt was granted stays. With 0,
 --          a lock of any attempt is given up
 -- ARGV[2]  0 not to tell waiters "F <token> <lock's key>"; else 1, or absent like what follows

@@ -1,7 +1,12 @@
--- The everyday case of a take, in front of the guard, whose keys and arguments stand before the
--- take's: the lock is free, nobody waits for it, one fence is wanted, the server was declared new and
--- has kept its data since, and the attempt is larger than the last fence and in the same hundred
--- seconds. Everything else is for the guard and take.lua.
+-- The everyday case of a take: the lock is free, nobody waits for it, one fence is wanted, the server
+-- was declared new and has kept its data since, and the attempt is larger than the last fence and in the
+-- same hundred seconds. Everything else is for the guard and take.lua.
+--
+-- Leaves   nothing: it replies, or has changed nothing
+--
+-- KEYS[4]  the marker; KEYS[1] to KEYS[3] are those of lock.lua
+-- ARGV[1]  and ARGV[2]: the guard's, since it stands in front of guard.lua; ARGV[3] and those that follow
+--          are ARGV[1] and those that follow in take.lua
 --
 -- The first take of these hundred seconds was held against the server's clock (or a raise or a fill
 -- brought a fence that other nodes had granted by theirs), and gave the side key its whole ttl. A

@@ -1,5 +1,7 @@
 -- Raises the fence under which a node granted a lock to the largest that any node granted.
 --
+-- Needs    side, token and holder (lock.lua)
+--
 -- ARGV[2]  the attempt
 -- ARGV[3]  the fence
 --

@@ -1,6 +1,8 @@
 -- One node's part in taking a lock: it grants, or stands the token in its queue, which only says who
 -- is told that the lock is free.
 --
+-- Needs    now (guarded.lua), attempt (line.lua), all that lock.lua leaves
+--
 -- ARGV[1]  "0 <attempt> <attempt> <token>". The attempt is the client's own clock in µs, larger each
 --          time that the client asks
 -- ARGV[2]  the ttl in milliseconds

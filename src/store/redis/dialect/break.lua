@@ -1,6 +1,10 @@
 -- Frees a lock whose holder does not: it is taken from a grant, and given as its holder would. What is
 -- done about the waiters stands behind this, in the scripts of a give.
 --
+-- Leaves  what give.lua needs, of each dialect: lock, side, queue, token; holder and stored, the values
+--         of lock and side key before; time; tried and attempt, both 0, and ARGV: of a give that names
+--         no attempt and used no fence
+--
 -- KEYS[4]  where it is written who did it
 -- ARGV[1]  the token of the grant
 -- ARGV[2]  its first fence, which the side key has to name; 0 where the token alone says which it is
@@ -38,6 +42,5 @@ do
   redis.pcall('SET', note, token .. ' ' .. now .. ' ' .. ARGV[3], 'PX', kept)
 end
 
--- What a give is told: of no attempt, and no fence that was used.
 local ARGV, attempt, tried = { '0 0' }, 0, 0
 

@@ -1,10 +1,12 @@
 -- Decides whether a server may grant, as docs/protocol.md says under "Lost data". Stands in front of
 -- the scripts that ask.
 --
+-- Leaves  refusal, read_marker and may_grant, which the functions below explain; MARKER, RUN, MAX_TTL;
+--         ARGV without the two arguments that are the guard's
+--
 -- KEYS[last]  the marker, which has no ttl
 -- ARGV[1]     the run id of the server at the other end of this connection, 40 hex digits
 -- ARGV[2]     the longest ttl that this client allows, in milliseconds
--- The arguments after these are the script's own.
 --
 -- Replies  "Q <ms left> <server time in µs>"  in quarantine; the marker is written
 --          "T <longest ttl in ms>"            the marker's, and less than this client's

@@ -1,4 +1,7 @@
--- Asks the guard, behind guard.lua, whose "Q ..." and "T ..." are replies of the script then.
+-- Asks the guard, whose "Q ..." and "T ..." are replies of the script then.
+--
+-- Needs   refusal, and ARGV as guard.lua leaves it
+-- Leaves  now, the server time in µs; time, as TIME tells it
 --
 -- A claim is confirmed whatever the guard says, or fails to say: it is sent only for a lease that is
 -- valid, so nobody else was granted the lock meanwhile. It begins the quarantine as a take does.

@@ -1,4 +1,6 @@
--- Declares a server new, so that it grants at once, without the quarantine. Behind guard.lua.
+-- Declares a server new, so that it grants at once, without the quarantine.
+--
+-- Needs    all that guard.lua leaves
 --
 -- ARGV[1]  "1" to end a quarantine too, "0" not to; "look" to write nothing
 --

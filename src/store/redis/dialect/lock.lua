@@ -1,5 +1,7 @@
--- In front of scripts about a name, and behind quick_take.lua: its keys, which docs/protocol.md
--- describes, and what the lock holds; a table where it is of another type.
+-- Reads what the lock of a name holds. docs/protocol.md describes the keys.
+--
+-- Leaves  lock, side, queue and token, which are the keys and the argument below
+--         holder: what the lock holds; false where it is free, a table where it is of another type
 --
 -- KEYS[1]  the lock
 -- KEYS[2]  its side key

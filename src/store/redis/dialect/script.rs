@@ -6,6 +6,8 @@ use redis::ServerError;
 use super::fault;
 use crate::error::{Error, ErrorKind};
 
+/// A script of these pieces, one behind the other. A piece sees the locals of those in front of it: its
+/// head says which it needs, and which it leaves to those behind it.
 macro_rules! script {
     ($($file:literal),+) => {
         Script::new(concat!($(include_str!($file)),+))

@@ -1,5 +1,7 @@
--- Behind lock.lua. Sets the ttl of a lock that is the token's, claims it, or passes it on to another token: from the
+-- Sets the ttl of a lock that is the token's, claims it, or passes it on to another token: from the
 -- holder's to the mark of a detached lease, and from the mark to that of the client that attaches it.
+--
+-- Needs    lock, side, token and holder (lock.lua)
 --
 -- KEYS     to grow or set the lock alone: this must work while a Cluster moves the slot; else the
 --          side key, too

@@ -1,4 +1,6 @@
--- Gives up a token, behind quick_give.lua, quick_hand_over.lua and hand_over.lua.
+-- Gives up a token: what quick_give.lua and quick_hand_over.lua leave to do.
+--
+-- Needs    ARGV of quick_give.lua; all that quick_give.lua leaves, or break.lua; hand_over (hand_over.lua)
 
 local fence = string.match(ARGV[1], '^0 (%d+)')
 local mine, taken = holder == token, holder and holder ~= token

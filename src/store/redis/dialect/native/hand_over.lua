@@ -1,6 +1,9 @@
 -- Hands a free lock to the first living waiter. In front of take.lua and give.lua, and not
 -- reached in their everyday cases.
 --
+-- Needs   lock, side and queue (lock.lua, quick_give.lua, break.lua)
+-- Leaves  hand_over, which is explained below
+--
 -- A client is told  "G <token> <first fence> <fences> <server time in µs> <span> <lock's key>", or
 --                   an empty message: the number of receivers shows whether anybody listens
 --

@@ -2,6 +2,10 @@
 -- living waiter. This is what it is given and replies, and the everyday case; the rest is in
 -- quick_hand_over.lua, hand_over.lua and give.lua behind this.
 --
+-- Needs    ARGV as guard.lua leaves it, where the server is guarded
+-- Leaves   lock, side and queue: the keys; token; holder and stored: the values of lock and side key, a
+--          table where they cannot be read; time: not told yet, nil; tried: 0 waiters
+--
 -- ARGV[1]  "0 <fence> <fence> <token>", which the side key reads in the everyday case: the last fence
 --          that was used under the token, or 0 where none was
 -- ARGV[2]  "<span> <channel>", the rest of its member in the queue. Absent where it cannot be there

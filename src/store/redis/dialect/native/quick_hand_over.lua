@@ -1,6 +1,9 @@
--- Hands a lock over, behind quick_give.lua, in the usual case: it is the token's, under one of its
--- fences, and the first in the queue hears of it. What does not succeed here is undone, and left to
--- hand_over.lua and give.lua. docs/protocol.md says why this is in this order.
+-- Hands a lock over in the usual case: it is the token's, under one of its fences, and the first in the
+-- queue hears of it. What does not succeed here is undone, and left to hand_over.lua and give.lua.
+-- docs/protocol.md says why this is in this order.
+--
+-- Needs   all that quick_give.lua leaves
+-- Leaves  the same: stored as it was written since, time where it was asked, how many waiters were tried
 
 local is_ours = holder == token and type(stored) == 'string' and #stored == 68 and #ARGV[1] == 68
 -- The first of its fences, or a later one.

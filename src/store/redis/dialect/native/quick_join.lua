@@ -1,5 +1,8 @@
--- Stands a token in the queue, behind quick_take.lua, in the case of those who come while others
--- wait: the lock is another's, as the side key says, and the token joins anew.
+-- Stands a token in the queue in the case of those who come while others wait: the lock is another's,
+-- as the side key says, and the token joins anew.
+--
+-- Needs    all that quick_take.lua leaves
+-- Leaves   queue: the key
 
 local queue = KEYS[3]
 if ARGV[4] == 'join 0' and stored and #stored == 68 and stored > '1 ' then

@@ -2,6 +2,10 @@
 -- case. The rest, with functions that cost a server time to make, is in quick_join.lua, lock.lua,
 -- hand_over.lua and take.lua behind this.
 --
+-- Needs    ARGV as guard.lua leaves it, where the server is guarded
+-- Leaves   lock, side, token and ttl, which are keys and arguments; stored: the value of the side key;
+--          time: as TIME tells it; call
+--
 -- ARGV[1]  the token
 -- ARGV[2]  the ttl in milliseconds
 -- ARGV[3]  "<span> <channel>", the rest of its member in the queue, where it may stand there; else empty

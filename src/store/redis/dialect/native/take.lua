@@ -1,5 +1,6 @@
--- Takes a lock for a token, or stands in its queue, behind quick_take.lua, quick_join.lua,
--- lock.lua and hand_over.lua.
+-- Takes a lock for a token, or stands in its queue: what quick_take.lua and quick_join.lua leave to do.
+--
+-- Needs    ttl, stored and time (quick_take.lua), all that lock.lua leaves, hand_over (hand_over.lua)
 
 if type(holder) == 'table' then
   return 'F it is of another type'

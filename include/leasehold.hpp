@@ -121,9 +121,7 @@ private:
  * by web-3 (c++ worker, pid 4711) since 12 s, not free within wait, 5 s, asked 2 times". Empty before
  * there was any. What ran out itself is no error: an empty std::optional, or a lock that does not own.
  */
-inline std::string timeout_detail() {
-    return leasehold_timeout_detail();
-}
+inline std::string timeout_detail() { return leasehold_timeout_detail(); }
 
 /** What became of a lease. More may come. */
 enum class outcome : leasehold_status {
@@ -310,8 +308,8 @@ private:
  * after it. */
 struct client_run {
     std::chrono::system_clock::time_point began;
-    std::optional<std::chrono::system_clock::time_point> ended; /**< None while it runs, or where its
-                                                                     machine died meanwhile. */
+    /** None while it runs, or where its machine died meanwhile. */
+    std::optional<std::chrono::system_clock::time_point> ended;
     std::optional<int> exit_status; /**< 128 + n where signal n ended it. */
 };
 
@@ -343,7 +341,7 @@ struct lock_state {
     std::chrono::milliseconds ttl; /**< The lock would be free then if nobody renewed it. */
     std::uint64_t fence;           /**< The holder's; 0 when free, or held without a fence. */
     std::uint64_t last_fence;      /**< The last one given out; 0 where it is not known any more. */
-    std::string who; /**< A sentence: who has it, and since when. Empty when free. */
+    std::string who;               /**< A sentence: who has it, and since when. Empty when free. */
     std::optional<std::chrono::milliseconds> held_for; /**< By the store's clock, if known. */
     std::optional<client_info> client;                 /**< Who has it, where it is known. */
     std::vector<lock_waiter> waiters;                  /**< In the store's queue, the first 100. */
@@ -949,9 +947,7 @@ inline client::client(const config &setup)
     : client{reopening(
           detail::get<leasehold_client *>(leasehold_client_open_config, setup.handle()))} {}
 
-inline client client::from_env() {
-    return client{config::from_env()};
-}
+inline client client::from_env() { return client{config::from_env()}; }
 
 /** It was opened just now, so nothing can go wrong. */
 inline leasehold_client *client::reopening(leasehold_client *handle) noexcept {
@@ -960,8 +956,8 @@ inline leasehold_client *client::reopening(leasehold_client *handle) noexcept {
 }
 
 inline leasehold::lock client::lock(std::string_view name) const {
-    return leasehold::lock::adopt(detail::get<leasehold_lock *>(leasehold_client_lock, handle(),
-                                                                name.data(), name.size()));
+    return leasehold::lock::adopt(
+        detail::get<leasehold_lock *>(leasehold_client_lock, handle(), name.data(), name.size()));
 }
 
 inline void client::ping() const { detail::ask(leasehold_client_ping, handle()); }
@@ -980,10 +976,10 @@ inline std::uint64_t client::count(leasehold_counter counter) const {
 }
 
 inline leasehold::counters client::counters() const {
-    return {count(LEASEHOLD_COUNTER_ATTEMPTS),  count(LEASEHOLD_COUNTER_GRANTED),
-            count(LEASEHOLD_COUNTER_BUSY),      count(LEASEHOLD_COUNTER_TIMED_OUT),
-            count(LEASEHOLD_COUNTER_UNKNOWN),   count(LEASEHOLD_COUNTER_RENEWED),
-            count(LEASEHOLD_COUNTER_LOST),      count(LEASEHOLD_COUNTER_RELEASED_LATE)};
+    return {count(LEASEHOLD_COUNTER_ATTEMPTS), count(LEASEHOLD_COUNTER_GRANTED),
+            count(LEASEHOLD_COUNTER_BUSY),     count(LEASEHOLD_COUNTER_TIMED_OUT),
+            count(LEASEHOLD_COUNTER_UNKNOWN),  count(LEASEHOLD_COUNTER_RENEWED),
+            count(LEASEHOLD_COUNTER_LOST),     count(LEASEHOLD_COUNTER_RELEASED_LATE)};
 }
 
 inline std::string client::metrics_text() const {
@@ -1035,7 +1031,8 @@ inline lock &lock::max_hold(time_span most) & {
 }
 
 inline lock &lock::wait_mode(leasehold::wait_mode how) & {
-    return set("wait_mode", leasehold_lock_set_wait_mode(handle(), static_cast<leasehold_wait_mode>(how)));
+    return set("wait_mode",
+               leasehold_lock_set_wait_mode(handle(), static_cast<leasehold_wait_mode>(how)));
 }
 
 inline lock &lock::backoff(time_span first, time_span longest) & {
@@ -1058,8 +1055,7 @@ inline std::optional<lease> lock::acquire_within(time_span most) const {
     return detail::acquired(leasehold_lock_acquire_within, handle(), most.ms(), nullptr, nullptr);
 }
 
-template <class Interrupt>
-std::optional<lease> lock::acquire_unless(Interrupt &&interrupt) const {
+template <class Interrupt> std::optional<lease> lock::acquire_unless(Interrupt &&interrupt) const {
     return detail::unless(interrupt, [this](leasehold_interrupt_fn ask, void *asked) {
         return detail::acquired(leasehold_lock_acquire_unless, handle(), ask, asked);
     });
@@ -1089,7 +1085,8 @@ inline lock_state lock::inspect() const {
     const auto since = [&](std::size_t place) {
         return fact(place, LEASEHOLD_FACT_SINCE_MS).empty()
                    ? std::nullopt
-                   : std::optional{std::chrono::milliseconds{number(place, LEASEHOLD_FACT_SINCE_MS)}};
+                   : std::optional{
+                         std::chrono::milliseconds{number(place, LEASEHOLD_FACT_SINCE_MS)}};
     };
     const auto moment = [&](std::size_t place, leasehold_fact what) {
         const std::chrono::milliseconds passed{number(place, what)};
@@ -1106,16 +1103,20 @@ inline lock_state lock::inspect() const {
     };
     const auto client = [&](std::size_t place) -> std::optional<client_info> {
         if (fact(place, LEASEHOLD_FACT_CLIENT).empty()) return std::nullopt;
-        return client_info{fact(place, LEASEHOLD_FACT_CLIENT),   fact(place, LEASEHOLD_FACT_HOST),
-                           number(place, LEASEHOLD_FACT_PID),    fact(place, LEASEHOLD_FACT_PROGRAM),
-                           fact(place, LEASEHOLD_FACT_LANGUAGE), fact(place, LEASEHOLD_FACT_VERSION),
-                           fact(place, LEASEHOLD_FACT_LABEL),    number(place, LEASEHOLD_FACT_STARTED_MS),
+        return client_info{fact(place, LEASEHOLD_FACT_CLIENT),
+                           fact(place, LEASEHOLD_FACT_HOST),
+                           number(place, LEASEHOLD_FACT_PID),
+                           fact(place, LEASEHOLD_FACT_PROGRAM),
+                           fact(place, LEASEHOLD_FACT_LANGUAGE),
+                           fact(place, LEASEHOLD_FACT_VERSION),
+                           fact(place, LEASEHOLD_FACT_LABEL),
+                           number(place, LEASEHOLD_FACT_STARTED_MS),
                            run(place)};
     };
     std::vector<lock_waiter> waiters;
     for (std::size_t place = 1; place <= leasehold_lock_state_waiters(seen.get()); place++)
-        waiters.push_back({fact(place, LEASEHOLD_FACT_TOKEN_PREFIX), fact(place, LEASEHOLD_FACT_WHO),
-                           since(place), client(place)});
+        waiters.push_back({fact(place, LEASEHOLD_FACT_TOKEN_PREFIX),
+                           fact(place, LEASEHOLD_FACT_WHO), since(place), client(place)});
     return {leasehold_lock_state_is_held(seen.get()),
             leasehold_lock_state_token_prefix(seen.get()),
             std::chrono::milliseconds{leasehold_lock_state_ttl_ms(seen.get())},
@@ -1128,13 +1129,13 @@ inline lock_state lock::inspect() const {
             leasehold_lock_state_more_waiters(seen.get())};
 }
 
-inline std::optional<std::uint64_t>
-lock::break_held(std::string_view by, std::optional<std::uint64_t> if_fence) const {
+inline std::optional<std::uint64_t> lock::break_held(std::string_view by,
+                                                     std::optional<std::uint64_t> if_fence) const {
     if (if_fence == 0u) throw error{LEASEHOLD_ERR_BAD_ARGUMENT, "0 is no fence"};
     std::uint64_t fence = 0;
     detail::particulars error;
-    const leasehold_status status =
-        leasehold_lock_break(handle(), if_fence.value_or(0), by.data(), by.size(), &fence, error.out());
+    const leasehold_status status = leasehold_lock_break(handle(), if_fence.value_or(0), by.data(),
+                                                         by.size(), &fence, error.out());
     if (status == LEASEHOLD_OK) return fence;
     if (status < 0 || status == LEASEHOLD_UNKNOWN) error.raise(status);
     return std::nullopt;
@@ -1190,7 +1191,8 @@ inline std::optional<std::uint64_t> waits::try_next() {
 inline std::optional<std::uint64_t> waits::next_within(time_span most) {
     std::uint64_t id = 0;
     detail::particulars error;
-    const leasehold_status status = leasehold_waits_next_within(handle(), most.ms(), &id, error.out());
+    const leasehold_status status =
+        leasehold_waits_next_within(handle(), most.ms(), &id, error.out());
     if (status < 0) error.raise(status);
     return status == LEASEHOLD_OK ? std::optional{id} : std::nullopt;
 }
@@ -1246,7 +1248,8 @@ inline std::optional<event> events::try_next() { return next_within(std::chrono:
 inline std::optional<event> events::next_within(time_span most) {
     leasehold_event *next = nullptr;
     detail::particulars error;
-    const leasehold_status status = leasehold_events_next_within(handle(), most.ms(), &next, error.out());
+    const leasehold_status status =
+        leasehold_events_next_within(handle(), most.ms(), &next, error.out());
     if (status < 0) error.raise(status);
     if (status != LEASEHOLD_OK) return std::nullopt;
     const std::unique_ptr<leasehold_event, detail::freeing<leasehold_event_free>> owned{next};
@@ -1378,8 +1381,7 @@ inline std::optional<error> mutex::unlock_error() const {
     return found->second;
 }
 
-template <class Value>
-Value mutex::mine(Value (lease::*look)() const noexcept) const noexcept {
+template <class Value> Value mutex::mine(Value (lease::*look)() const noexcept) const noexcept {
     turns &own = here();
     const std::lock_guard<std::mutex> guard{own.gate};
     const auto found = own.held.find(std::this_thread::get_id());

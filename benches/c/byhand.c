@@ -118,15 +118,15 @@ static bool next_reply(struct server *server, char *reply, size_t room)
 
 static void read_reply(struct server *server, char *reply, size_t room)
 {
-    while (!next_reply(server, reply, room))
-        receive(server);
+    while (!next_reply(server, reply, room)) receive(server);
 }
 
 static void load_script(struct server *server, const char *script, char *digest)
 {
     char command[512], reply[128];
-    const int length = snprintf(command, sizeof command, "*3\r\n$6\r\nSCRIPT\r\n$4\r\nLOAD\r\n$%zu\r\n%s\r\n",
-                                strlen(script), script);
+    const int length =
+        snprintf(command, sizeof command, "*3\r\n$6\r\nSCRIPT\r\n$4\r\nLOAD\r\n$%zu\r\n%s\r\n",
+                 strlen(script), script);
 
     send_command(server, command, (size_t)length);
     read_reply(server, reply, sizeof reply);
@@ -157,8 +157,7 @@ static bool agreed(const char *command, size_t length, char yes)
     char reply[128];
     int agreeing = 0, answered = 0;
 
-    for (int at = 0; at < count; at++)
-        send_command(&servers[at], command, length);
+    for (int at = 0; at < count; at++) send_command(&servers[at], command, length);
     if (count == 1) {
         read_reply(&servers[0], reply, sizeof reply);
         return reply[0] == yes && strcmp(reply, ":0") != 0;
@@ -194,15 +193,16 @@ static void take(const char *token)
     int length;
 
     if (fenced)
-        length = snprintf(command, sizeof command,
-                          "*7\r\n$7\r\nEVALSHA\r\n$40\r\n%s\r\n$1\r\n2\r\n$%zu\r\n%s\r\n$%zu\r\n%s\r\n"
-                          "$32\r\n%s\r\n$%zu\r\n%s\r\n",
-                          take_digest, strlen(key), key, strlen(fence_key), fence_key, token,
-                          strlen(TTL), TTL);
+        length = snprintf(
+            command, sizeof command,
+            "*7\r\n$7\r\nEVALSHA\r\n$40\r\n%s\r\n$1\r\n2\r\n$%zu\r\n%s\r\n$%zu\r\n%s\r\n"
+            "$32\r\n%s\r\n$%zu\r\n%s\r\n",
+            take_digest, strlen(key), key, strlen(fence_key), fence_key, token, strlen(TTL), TTL);
     else
-        length = snprintf(command, sizeof command,
-                          "*6\r\n$3\r\nSET\r\n$%zu\r\n%s\r\n$32\r\n%s\r\n$2\r\nNX\r\n$2\r\nPX\r\n$%zu\r\n%s\r\n",
-                          strlen(key), key, token, strlen(TTL), TTL);
+        length = snprintf(
+            command, sizeof command,
+            "*6\r\n$3\r\nSET\r\n$%zu\r\n%s\r\n$32\r\n%s\r\n$2\r\nNX\r\n$2\r\nPX\r\n$%zu\r\n%s\r\n",
+            strlen(key), key, token, strlen(TTL), TTL);
     if (!agreed(command, (size_t)length, fenced ? ':' : '+'))
         die("take the lock", "somebody else has it");
 }
@@ -210,9 +210,10 @@ static void take(const char *token)
 static void give(const char *token)
 {
     char command[512];
-    const int length = snprintf(command, sizeof command,
-                                "*5\r\n$7\r\nEVALSHA\r\n$40\r\n%s\r\n$1\r\n1\r\n$%zu\r\n%s\r\n$32\r\n%s\r\n",
-                                give_digest, strlen(key), key, token);
+    const int length =
+        snprintf(command, sizeof command,
+                 "*5\r\n$7\r\nEVALSHA\r\n$40\r\n%s\r\n$1\r\n1\r\n$%zu\r\n%s\r\n$32\r\n%s\r\n",
+                 give_digest, strlen(key), key, token);
 
     if (!agreed(command, (size_t)length, ':'))
         die("give the lock back", "it was lost");

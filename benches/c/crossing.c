@@ -145,11 +145,11 @@ static __attribute__((noinline)) double block(const struct row *row)
     bool worked = true;
 
     clock_gettime(CLOCK_MONOTONIC, &before);
-    for (int i = 0; i < CALLS; i++)
-        worked &= row->run();
+    for (int i = 0; i < CALLS; i++) worked &= row->run();
     clock_gettime(CLOCK_MONOTONIC, &after);
     need(worked, row->what);
-    return ((double)(after.tv_sec - before.tv_sec) * 1e9 + (double)(after.tv_nsec - before.tv_nsec)) /
+    return ((double)(after.tv_sec - before.tv_sec) * 1e9 +
+            (double)(after.tv_nsec - before.tv_nsec)) /
            CALLS;
 }
 
@@ -166,8 +166,7 @@ static void measure_all(void)
     double medians[ROWS];
 
     for (int turn = 0; turn < BLOCKS; turn++)
-        for (int row = 0; row < ROWS; row++)
-            samples[row][turn] = block(&rows[row]);
+        for (int row = 0; row < ROWS; row++) samples[row][turn] = block(&rows[row]);
     printf("%-62s%10s%12s\n", "", "ns", "a crossing");
     for (int row = 0; row < ROWS; row++) {
         qsort(samples[row], BLOCKS, sizeof **samples, by_size);

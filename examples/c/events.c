@@ -159,8 +159,8 @@ int main(void)
             uint64_t ticks;
             need(read(timer, &ticks, sizeof ticks) == sizeof ticks, "read the timer", NULL);
             need(++steps < 50, "lose both leases within 50 steps", NULL);
-            printf("Step %u: %" PRId64 " ms for the report, %" PRId64 " ms for the reindex.\n", steps,
-                   leasehold_lease_remaining_ms(report->lease),
+            printf("Step %u: %" PRId64 " ms for the report, %" PRId64 " ms for the reindex.\n",
+                   steps, leasehold_lease_remaining_ms(report->lease),
                    leasehold_lease_remaining_ms(reindex->lease));
             if (steps == 4)
                 take_away(reindex);

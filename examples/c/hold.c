@@ -64,7 +64,8 @@ int main(void)
     need(status == LEASEHOLD_OK, "take a lock that nobody else knows", error);
     uint64_t old_fence = leasehold_lease_fence(first);
     printf("%s was free and is ours, with fence %" PRIu64 ".\n", name, old_fence);
-    printf("For the next %" PRId64 " ms that may be relied on.\n", leasehold_lease_remaining_ms(first));
+    printf("For the next %" PRId64 " ms that may be relied on.\n",
+           leasehold_lease_remaining_ms(first));
     need(charge(&till, 20, old_fence), "charge with the latest fence", NULL);
 
     /* Another client, as another process would have it. */
@@ -99,7 +100,8 @@ int main(void)
     need(!charge(&till, 20, old_fence), "refuse an old fence", NULL);
     need(till.charged == 30, "charge each amount once", NULL);
     printf("A charge of ours that was on its way all the time is refused: %" PRIu64
-           " is smaller.\n", old_fence);
+           " is smaller.\n",
+           old_fence);
 
     /* Freeing releases too, and tells nobody how it went. */
     leasehold_lease_free(second);

@@ -17,8 +17,8 @@ static char *bytes_at_the_edge(size_t length)
 {
     const size_t page = 4096;
     size_t room = (length + page - 1) / page * page;
-    char *start = mmap(NULL, room + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
-                       0);
+    char *start =
+        mmap(NULL, room + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(start != MAP_FAILED);
     CHECK_INT(0, mprotect(start + room, page, PROT_NONE));
     char *bytes = start + room - length;
@@ -92,8 +92,7 @@ static void set_up(struct store *store)
 {
     client = open_client(store->url);
     lock = make_lock(client, "n");
-    EXPECT(LEASEHOLD_OK,
-           leasehold_config_from_url(store->url, LEASEHOLD_NUL, &config, &problem));
+    EXPECT(LEASEHOLD_OK, leasehold_config_from_url(store->url, LEASEHOLD_NUL, &config, &problem));
 }
 
 static void tear_down(void)
@@ -186,7 +185,8 @@ static void names_may_hold_any_byte(struct store *store)
                                  take_bytes("a\0b", 3),    take_bytes("a\0c", 3),
                                  take_bytes("\0", 1),      take_bytes(every, 256),
                                  take_bytes("\xff\xfe", 2)};
-    if (store->server) CHECK_TEXT("1", server_ask(store->server, "EXISTS \"a\\x00b\""));
+    if (store->server)
+        CHECK_TEXT("1", server_ask(store->server, "EXISTS \"a\\x00b\""));
     /* And what ends with a zero is the name in front of it. */
     leasehold_lock *same;
     leasehold_lease *lease;

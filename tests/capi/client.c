@@ -248,8 +248,7 @@ static void each_counter_counts_what_it_says(struct store *store)
         EXPECT(LEASEHOLD_BUSY, leasehold_lock_try_acquire(lock, &lease, &problem));
     CHECK_INT(3, count(client, LEASEHOLD_COUNTER_ATTEMPTS));
     CHECK_INT(3, count(client, LEASEHOLD_COUNTER_BUSY));
-    EXPECT(LEASEHOLD_TIMEOUT,
-           leasehold_lock_acquire_within(lock, 0, NULL, NULL, &lease, &problem));
+    EXPECT(LEASEHOLD_TIMEOUT, leasehold_lock_acquire_within(lock, 0, NULL, NULL, &lease, &problem));
     CHECK_INT(1, count(client, LEASEHOLD_COUNTER_TIMED_OUT));
     give_back(theirs);
     EXPECT(LEASEHOLD_OK, leasehold_lock_try_acquire(lock, &lease, &problem));
@@ -290,13 +289,15 @@ static void metrics_tell_groups_of_names_apart(struct store *store)
     size_t length;
     EXPECT(LEASEHOLD_OK, leasehold_config_from_url(store->url, LEASEHOLD_NUL, &config, &problem));
     CHECK_STATUS(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold_config_add_metrics_group(config, "*", 1));
-    CHECK_STATUS(LEASEHOLD_OK, leasehold_config_add_metrics_group(config, "stock:*", LEASEHOLD_NUL));
+    CHECK_STATUS(LEASEHOLD_OK,
+                 leasehold_config_add_metrics_group(config, "stock:*", LEASEHOLD_NUL));
     /* The good one does not stand for the one that was refused. */
     EXPECT(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold_config_check(config, &problem));
     EXPECT(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold_client_open_config(config, &client, &problem));
     leasehold_config_free(config);
     EXPECT(LEASEHOLD_OK, leasehold_config_from_url(store->url, LEASEHOLD_NUL, &config, &problem));
-    CHECK_STATUS(LEASEHOLD_OK, leasehold_config_add_metrics_group(config, "stock:*", LEASEHOLD_NUL));
+    CHECK_STATUS(LEASEHOLD_OK,
+                 leasehold_config_add_metrics_group(config, "stock:*", LEASEHOLD_NUL));
     CHECK_STATUS(LEASEHOLD_OK, leasehold_config_add_metrics_group(config, "a\"b", 3));
     EXPECT(LEASEHOLD_OK, leasehold_client_open_config(config, &client, &problem));
     give_back(take_name(client, "stock:1"));

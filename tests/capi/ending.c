@@ -171,7 +171,8 @@ static void end_during_requests(struct store *store, enum ended_by by)
         EXPECT(LEASEHOLD_OK, leasehold_client_close_within(client, 0, &problem));
     else if (by == FREE_CLIENT)
         leasehold_client_free(client);
-    if (by == FREE_LOCK) leasehold_lock_free(lock);
+    if (by == FREE_LOCK)
+        leasehold_lock_free(lock);
     for (int i = 0; i < 3; i++) finish(threads[i]);
     /* Free also goes on releasing, for close_timeout: a second. */
     CHECK_AT_MOST(by == FREE_CLIENT ? 1000 + 50 : IO_TIMEOUT_MS + 50, watch);
@@ -296,7 +297,10 @@ struct handle {
 
 /* C does not let a function be called through a type with other parameters. */
 #define FREES(type)                                                                                \
-    static void free_##type(void *handle) { leasehold_##type##_free(handle); }
+    static void free_##type(void *handle)                                                          \
+    {                                                                                              \
+        leasehold_##type##_free(handle);                                                           \
+    }
 FREES(config)
 FREES(client)
 FREES(lock)
@@ -366,8 +370,10 @@ static void all_at_once(struct store *store)
         leasehold_client *client = open_client(store->url);
         leasehold_lock *lock = make_lock(client, "n");
         leasehold_lease *lease = take(lock);
-        struct handle handles[] = {{free_client, client}, {free_lock, lock},
-                                   {free_lease, lease}, {free_events, subscribe(client)}};
+        struct handle handles[] = {{free_client, client},
+                                   {free_lock, lock},
+                                   {free_lease, lease},
+                                   {free_events, subscribe(client)}};
         pthread_t threads[4];
         for (int i = 0; i < 4; i++) threads[i] = begin(free_one, &handles[i]);
         for (int i = 0; i < 4; i++) finish(threads[i]);

@@ -12,7 +12,8 @@ static bool readable(int descriptor, int wait_ms)
 {
     struct pollfd watched = {descriptor, POLLIN, 0};
     int ready = poll(&watched, 1, wait_ms);
-    if (ready > 0 && watched.revents != POLLIN) FAIL("poll tells %x", (unsigned)watched.revents);
+    if (ready > 0 && watched.revents != POLLIN)
+        FAIL("poll tells %x", (unsigned)watched.revents);
     return ready > 0;
 }
 
@@ -230,7 +231,8 @@ static void next_waits_as_long_as_it_is_told(struct store *store)
         CHECK_AT_MOST(waits[i] + 50, watch);
     }
     EXPECT(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold_events_next_within(events, -1, &event, &problem));
-    EXPECT(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold_events_next_within(events, INT64_MIN, &event, &problem));
+    EXPECT(LEASEHOLD_ERR_BAD_ARGUMENT,
+           leasehold_events_next_within(events, INT64_MIN, &event, &problem));
     CHECK(event == UNTOUCHED);
     leasehold_lease *lease = take_to_lose(client, "n", 50);
     EXPECT(LEASEHOLD_OK, leasehold_events_next_within(events, LEASEHOLD_FOREVER, &event, &problem));
@@ -297,7 +299,8 @@ static void c14_a_subscription_ends_when_its_client_is_closed(struct store *stor
     leasehold_event_free(next_event(full));
     leasehold_event_free(next_event(idle));
     for (int i = 0; i < 2; i++) {
-        EXPECT(LEASEHOLD_ERR_CLOSED, leasehold_events_next_within(full, LIMIT_MS, &event, &problem));
+        EXPECT(LEASEHOLD_ERR_CLOSED,
+               leasehold_events_next_within(full, LIMIT_MS, &event, &problem));
         EXPECT(LEASEHOLD_ERR_CLOSED, leasehold_events_next_within(idle, 0, &event, &problem));
     }
     leasehold_events *more = UNTOUCHED;

@@ -106,8 +106,7 @@ static void exit_when_told(void *with, leasehold_log_level level, const char *me
 
 static void exit_on_the_thread_in_the_background(struct hands *with)
 {
-    CHECK_STATUS(LEASEHOLD_OK,
-                 leasehold_log_set(exit_when_told, NULL, LEASEHOLD_LOG_WARN, NULL));
+    CHECK_STATUS(LEASEHOLD_OK, leasehold_log_set(exit_when_told, NULL, LEASEHOLD_LOG_WARN, NULL));
     take_to_lose(with->client, "lost", 10);
     pause();
 }

@@ -70,7 +70,8 @@ static void c13_a_server_that_speaks_another_language_is_a_protocol_error(void)
 static void c13_a_server_that_is_loading_or_busy_is_unavailable(void)
 {
     char url[64];
-    struct stranger stranger = stranger_start("-LOADING Redis is loading the dataset in memory\r\n");
+    struct stranger stranger =
+        stranger_start("-LOADING Redis is loading the dataset in memory\r\n");
     snprintf(url, sizeof url, "redis://127.0.0.1:%d", stranger.port);
     leasehold_client *client = open_client_with(url, 200);
     take_fails(client, LEASEHOLD_ERR_UNAVAILABLE, "n");

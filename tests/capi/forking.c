@@ -91,8 +91,8 @@ static void misuse(struct inherited all)
     EXPECT(forked, leasehold_client_ping(all.client, &problem));
     EXPECT(forked, leasehold_client_reopen_after_fork(all.client, &problem));
     EXPECT(forked, leasehold_client_events(all.client, &events, &problem));
-    EXPECT(forked, leasehold_client_counter(all.client, LEASEHOLD_COUNTER_LOST, &counted,
-                                            &problem));
+    EXPECT(forked,
+           leasehold_client_counter(all.client, LEASEHOLD_COUNTER_LOST, &counted, &problem));
     EXPECT(forked, leasehold_client_metrics(all.client, &metrics, &problem));
     CHECK(metrics == UNTOUCHED);
     CHECK_TEXT("", leasehold_metrics_text(all.metrics, &length));
@@ -213,8 +213,8 @@ static void lost_nothing(struct inherited all, size_t handles)
     EXPECT(LEASEHOLD_TIMEOUT, leasehold_events_next_within(all.events, 0, &event, &problem));
 }
 
-static void c8_a_forked_child_is_told_by_every_function_and_its_parent_loses_nothing(
-    struct store *store)
+static void
+c8_a_forked_child_is_told_by_every_function_and_its_parent_loses_nothing(struct store *store)
 {
     struct inherited all = make_all(store);
     size_t handles = leasehold_handle_count();
@@ -381,8 +381,7 @@ static void c8_children_may_share_a_file_that_their_parent_has_not_opened(struct
 {
     /* The library itself has been used here. */
     leasehold_config *config;
-    EXPECT(LEASEHOLD_OK,
-           leasehold_config_from_url(store->url, LEASEHOLD_NUL, &config, &problem));
+    EXPECT(LEASEHOLD_OK, leasehold_config_from_url(store->url, LEASEHOLD_NUL, &config, &problem));
     for (int i = 0; i < 3; i++) CHECK_INT(0, in_fork(open_a_file, store->url));
     leasehold_config_free(config);
     open_a_file(store->url);
@@ -399,7 +398,10 @@ static void lock_theirs(void)
     pthread_mutex_lock(&theirs);
 }
 
-static void unlock_theirs(void) { pthread_mutex_unlock(&theirs); }
+static void unlock_theirs(void)
+{
+    pthread_mutex_unlock(&theirs);
+}
 
 static void *call_with_theirs(void *held)
 {
@@ -412,7 +414,10 @@ static void *call_with_theirs(void *held)
     return NULL;
 }
 
-static void take_once(void *lock) { give_back(take(lock)); }
+static void take_once(void *lock)
+{
+    give_back(take(lock));
+}
 
 static void c8_a_fork_may_wait_for_a_mutex_of_a_thread_that_calls(struct store *store)
 {

@@ -114,8 +114,7 @@ static void *log_and_set(void *with)
     while (!busy->over) {
         leasehold_lease *lease;
         EXPECT(LEASEHOLD_OK, leasehold_log_set(hear, &heard, LEASEHOLD_LOG_TRACE, &problem));
-        EXPECT(LEASEHOLD_OK,
-               leasehold_lock_attach(busy->lock, TOKEN, 32, 1, &lease, &problem));
+        EXPECT(LEASEHOLD_OK, leasehold_lock_attach(busy->lock, TOKEN, 32, 1, &lease, &problem));
         EXPECT(LEASEHOLD_LOST, leasehold_lease_extend(lease, &problem));
         leasehold_lease_free(lease);
         EXPECT(LEASEHOLD_OK, leasehold_log_set(NULL, NULL, LEASEHOLD_LOG_OFF, &problem));
@@ -138,10 +137,10 @@ static void *open_and_close(void *with)
     return NULL;
 }
 
-static void *(*const works[])(void *) = {take_and_release, take_and_release, wait_in_vain,
-                                         wait_in_vain,     extend,           lose_and_read,
-                                         set,              set,              make_and_free,
-                                         make_and_free,    log_and_set,      open_and_close};
+static void *(*const works[])(void *) = {
+    take_and_release, take_and_release, wait_in_vain, wait_in_vain,
+    extend,           lose_and_read,    set,          set,
+    make_and_free,    make_and_free,    log_and_set,  open_and_close};
 #define WORKS (sizeof works / sizeof *works)
 
 static void misuse(struct busy *busy)
@@ -236,7 +235,8 @@ static void fork_in_the_middle(struct store *store, bool reopens)
     leasehold_lease *renewed = take_name_for(busy.client, "renewed", 3000);
     uint64_t before = count(busy.client, LEASEHOLD_COUNTER_RENEWED);
     for (size_t i = 0; i < WORKS; i++) threads[i] = begin(works[i], &busy);
-    for (int i = 0; i < FORKS; i++) CHECK_INT(0, in_fork(reopens ? child_that_goes_on : child, &busy));
+    for (int i = 0; i < FORKS; i++)
+        CHECK_INT(0, in_fork(reopens ? child_that_goes_on : child, &busy));
     EVENTUALLY(count(busy.client, LEASEHOLD_COUNTER_RENEWED) > before);
     CHECK(busy.turns > 0);
     busy.over = true;

@@ -16,7 +16,8 @@ static atomic_bool in_write;
  */
 ssize_t pwrite(int file, const void *bytes, size_t count, off_t at)
 {
-    if (slow_ms > 0 && !atomic_exchange(&in_write, true)) pause_ms(slow_ms);
+    if (slow_ms > 0 && !atomic_exchange(&in_write, true))
+        pause_ms(slow_ms);
     return syscall(SYS_pwrite64, file, bytes, count, at);
 }
 

@@ -20,10 +20,12 @@ struct asked {
 static int fork_once(void *with)
 {
     struct asked *asked = with;
-    if (asked->asked) return 1;
+    if (asked->asked)
+        return 1;
     asked->asked = true;
     asked->pid = fork();
-    if (asked->pid != 0) return 0;
+    if (asked->pid != 0)
+        return 0;
     asked->is_child = true;
     end_with_parent();
     CHECK_STATUS(LEASEHOLD_ERR_FORKED, leasehold_client_ping(asked->client, NULL));

@@ -13,7 +13,8 @@ static void c3_a_lease_says_how_long_it_may_be_relied_on(struct store *store)
     leasehold_lease *lease = take(lock);
     int64_t first = leasehold_lease_remaining_ms(lease);
     /* Less drift: a hundredth, and 2 ms. */
-    if (first <= 0 || first > 5000 - 52) FAIL("%lld ms remain", (long long)first);
+    if (first <= 0 || first > 5000 - 52)
+        FAIL("%lld ms remain", (long long)first);
     CHECK(leasehold_lease_is_valid(lease));
     EVENTUALLY(leasehold_lease_remaining_ms(lease) < first);
     give_back(lease);
@@ -298,12 +299,12 @@ static void only_a_token_and_a_fence_can_be_attached(struct store *store)
     leasehold_lease *lease = UNTOUCHED;
     const char *token = "0123456789abcdef0123456789abcdef";
     const char *bad[] = {"", "0123", "0123456789abcdef0123456789abcdeg",
-                         "0123456789abcdef0123456789abcdef0", "0123456789abcdef0123456789abcde\xff"};
+                         "0123456789abcdef0123456789abcdef0",
+                         "0123456789abcdef0123456789abcde\xff"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         EXPECT(LEASEHOLD_ERR_BAD_ARGUMENT,
                leasehold_lock_attach(lock, bad[i], LEASEHOLD_NUL, 1, &lease, &problem));
-    EXPECT(LEASEHOLD_ERR_BAD_ARGUMENT,
-           leasehold_lock_attach(lock, token, 31, 1, &lease, &problem));
+    EXPECT(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold_lock_attach(lock, token, 31, 1, &lease, &problem));
     const uint64_t fences[] = {0, UINT64_C(1) << 53, UINT64_MAX};
     for (size_t i = 0; i < sizeof fences / sizeof *fences; i++)
         EXPECT(LEASEHOLD_ERR_BAD_ARGUMENT,

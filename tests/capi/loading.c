@@ -29,7 +29,8 @@ extern void __libc_free(void *block);
 
 static void *counted(void *block)
 {
-    if (block) blocks++;
+    if (block)
+        blocks++;
     return block;
 }
 
@@ -45,13 +46,15 @@ void *calloc(size_t count, size_t size)
 
 void free(void *block)
 {
-    if (block) blocks--;
+    if (block)
+        blocks--;
     __libc_free(block);
 }
 
 void *realloc(void *block, size_t size)
 {
-    if (!block) return malloc(size);
+    if (!block)
+        return malloc(size);
     if (size == 0) {
         free(block);
         return NULL;
@@ -72,7 +75,8 @@ void *aligned_alloc(size_t alignment, size_t size)
 int posix_memalign(void **block, size_t alignment, size_t size)
 {
     void *made = counted(__libc_memalign(alignment, size));
-    if (!made) return 12; /* ENOMEM */
+    if (!made)
+        return 12; /* ENOMEM */
     *block = made;
     return 0;
 }
@@ -85,7 +89,8 @@ static const char *library;
 static void find(void *handle, const char *name, void *function)
 {
     void *found = dlsym(handle, name);
-    if (!found) FAIL("%s: %s", name, dlerror());
+    if (!found)
+        FAIL("%s: %s", name, dlerror());
     memcpy(function, &found, sizeof found);
 }
 
@@ -96,7 +101,8 @@ static void find(void *handle, const char *name, void *function)
 static void *load(void)
 {
     void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
-    if (!handle) FAIL("%s", dlerror());
+    if (!handle)
+        FAIL("%s", dlerror());
     return handle;
 }
 
@@ -137,8 +143,7 @@ static void use(void *handle, const char *url)
     CHECK_INT(0, leasehold_client_events(client, &events, NULL));
     CHECK_INT(0, leasehold_client_lock(client, "n", 1, &lock, NULL));
     CHECK_INT(0, leasehold_lock_acquire_within(lock, LIMIT_MS, NULL, NULL, &held, NULL));
-    CHECK_INT(LEASEHOLD_TIMEOUT,
-              leasehold_lock_acquire_within(lock, 2, NULL, NULL, &lost, NULL));
+    CHECK_INT(LEASEHOLD_TIMEOUT, leasehold_lock_acquire_within(lock, 2, NULL, NULL, &lost, NULL));
     CHECK_INT(0, leasehold_lock_inspect(lock, &state, NULL));
     CHECK_INT(0, leasehold_lease_release(held, NULL));
     CHECK_INT(LEASEHOLD_LOST, leasehold_lease_release(held, &error));
@@ -197,17 +202,20 @@ static void nothing_is_left_however_often_it_is_loaded(struct store *store)
     for (int round = 1; round <= 100; round++) {
         one_round(store->url);
         CHECK_INT(descriptors, descriptor_count());
-        if (round == 3) after_three = blocks;
+        if (round == 3)
+            after_three = blocks;
     }
     CHECK_INT(after_three, blocks);
     long kept = blocks - unused, most = store->server ? KEPT_WITH_REDIS : KEPT_WITH_A_FILE;
-    if (kept < 0 || kept > most) FAIL("%ld blocks are kept; %ld were expected at most", kept, most);
+    if (kept < 0 || kept > most)
+        FAIL("%ld blocks are kept; %ld were expected at most", kept, most);
 }
 
 int main(int argc, char **argv)
 {
     library = getenv("LEASEHOLD_LIBRARY");
-    if (!library) FAIL("LEASEHOLD_LIBRARY does not say where the library is");
+    if (!library)
+        FAIL("LEASEHOLD_LIBRARY does not say where the library is");
     runner_start(argc, argv);
     ON_EACH_STORE(nothing_is_left_however_often_it_is_loaded);
     return runner_report();

@@ -64,7 +64,8 @@ static void record(void *with, leasehold_log_level level, const char *message)
         records->on_this_thread++;
     else
         records->elsewhere++;
-    if (records->wanted && strstr(message, records->wanted)) records->found++;
+    if (records->wanted && strstr(message, records->wanted))
+        records->found++;
 }
 
 static void records_come_on_any_thread_with_what_was_given_for_them(struct store *store)
@@ -236,10 +237,11 @@ static void a_receiver_may_close_and_free_the_client_that_it_is_told_of(struct s
         for (int in_background = 0; in_background < 2; in_background++) {
             struct within within = {.client = open_client(store->url)};
             leasehold_lease *held = take_name(within.client, "held");
-            leasehold_lease *lost = in_background ? take_to_lose(within.client, "lost", 100)
-                                                  : nobodys(within.client);
+            leasehold_lease *lost =
+                in_background ? take_to_lose(within.client, "lost", 100) : nobodys(within.client);
             listen_to(functions[i], &within, LEASEHOLD_LOG_WARN);
-            if (!in_background) CHECK(leasehold_lease_extend(lost, NULL) != LEASEHOLD_OK);
+            if (!in_background)
+                CHECK(leasehold_lease_extend(lost, NULL) != LEASEHOLD_OK);
             EVENTUALLY(within.left == 1);
             stop_listening();
             CHECK_STATUS(LEASEHOLD_ERR_CLOSED, leasehold_lease_extend(held, NULL));
@@ -287,8 +289,7 @@ static void end_the_log(void *with, leasehold_log_level level, const char *messa
     EXPECT(LEASEHOLD_ERR_BAD_ARGUMENT,
            leasehold_log_set(record, NULL, LEASEHOLD_LOG_WARN, &problem));
     EXPECT(LEASEHOLD_OK, leasehold_log_set(NULL, NULL, LEASEHOLD_LOG_WARN, &problem));
-    EXPECT(LEASEHOLD_OK,
-           leasehold_log_set(end_the_log, with, LEASEHOLD_LOG_OFF, &problem));
+    EXPECT(LEASEHOLD_OK, leasehold_log_set(end_the_log, with, LEASEHOLD_LOG_OFF, &problem));
     within->left++;
 }
 
@@ -325,10 +326,12 @@ static void receive(void *with, leasehold_log_level level, const char *message)
     struct receiver *receiver = with;
     (void)level, (void)message;
     receiver->inside++;
-    if (receiver->given_up) FAIL("called after it was replaced");
+    if (receiver->given_up)
+        FAIL("called after it was replaced");
     sched_yield();
     pause_ms(1);
-    if (receiver->given_up) FAIL("still under way after it was replaced");
+    if (receiver->given_up)
+        FAIL("still under way after it was replaced");
     receiver->records++;
     receiver->inside--;
 }
@@ -409,8 +412,10 @@ static const char *read_record(int descriptor)
 {
     static char text[LEASEHOLD_LOG_RECORD + 1];
     ssize_t length = read(descriptor, text, LEASEHOLD_LOG_RECORD);
-    if (length == 0) return NULL;
-    if (length < 0) CHECK_INT(EAGAIN, errno);
+    if (length == 0)
+        return NULL;
+    if (length < 0)
+        CHECK_INT(EAGAIN, errno);
     text[length < 0 ? 0 : length] = 0;
     return text;
 }
@@ -439,8 +444,7 @@ static void a_socket_brings_one_record_at_a_time(struct store *store)
     log_here(client);
     stop_listening();
     leasehold_client_free(client);
-    EXPECT(LEASEHOLD_ERR_BAD_ARGUMENT,
-           leasehold_log_socket(LEASEHOLD_LOG_OFF, &second, &problem));
+    EXPECT(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold_log_socket(LEASEHOLD_LOG_OFF, &second, &problem));
 }
 
 static void log_in_a_child(void *with)

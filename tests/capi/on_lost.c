@@ -195,7 +195,8 @@ static void c14_a_function_may_end_its_lease_and_close_its_client(struct store *
 static void c9_a_slow_function_holds_up_no_renewal(struct store *store)
 {
     leasehold_client *client = open_client(store->url);
-    leasehold_lease *lost = take_to_lose(client, "lost", 30), *held = take_name_for(client, "held", 900);
+    leasehold_lease *lost = take_to_lose(client, "lost", 30),
+                    *held = take_name_for(client, "held", 900);
     struct told told = {0};
     on_lost(lost, tell_slowly, &told);
     EVENTUALLY(told.running);
@@ -213,7 +214,8 @@ static atomic_int failures;
 static void count_failures(void *with, leasehold_log_level level, const char *message)
 {
     (void)with, (void)level;
-    if (strcmp(message, "on-lost-failed lock=failing") == 0) failures++;
+    if (strcmp(message, "on-lost-failed lock=failing") == 0)
+        failures++;
 }
 
 static void a_function_that_fails_is_logged(struct store *store)
@@ -301,7 +303,8 @@ static void c9_who_broke_a_lock_is_told(struct store *store)
     uint64_t broken = 0, fence = leasehold_lease_fence(lease);
     const char *by = "root@web-3", *start = "broken by an operator (root@web-3) at 20";
 
-    EXPECT(LEASEHOLD_BUSY, leasehold_lock_break(lock, fence + 1, by, LEASEHOLD_NUL, &broken, &problem));
+    EXPECT(LEASEHOLD_BUSY,
+           leasehold_lock_break(lock, fence + 1, by, LEASEHOLD_NUL, &broken, &problem));
     CHECK(is_held(operator, "n"));
     EXPECT(LEASEHOLD_OK, leasehold_lock_break(lock, fence, by, LEASEHOLD_NUL, &broken, &problem));
     CHECK_INT(fence, broken);

@@ -11,13 +11,19 @@
 static void ignore(void *with, leasehold_log_level level, const char *message)
 {
     (void)level;
-    if (strlen(message) > 0) (*(_Atomic int *)with)++;
+    if (strlen(message) > 0)
+        (*(_Atomic int *)with)++;
 }
 
 static void fail_to_open(void)
 {
-    const char *urls[] = {"", "nonsense", "redis://", "redis://h:99999", "sqlite:///proc/version",
-                          "sqlite:///no/such/folder/\n", "rediss://h?ca=/no/such/file"};
+    const char *urls[] = {"",
+                          "nonsense",
+                          "redis://",
+                          "redis://h:99999",
+                          "sqlite:///proc/version",
+                          "sqlite:///no/such/folder/\n",
+                          "rediss://h?ca=/no/such/file"};
     leasehold_client *client;
     for (size_t i = 0; i < sizeof urls / sizeof *urls; i++)
         if (leasehold_client_open(urls[i], LEASEHOLD_NUL, &client, NULL) == LEASEHOLD_OK) {

@@ -220,7 +220,8 @@ static void *take_until_freed(void *with)
     leasehold_lease *lease;
     for (;;) {
         leasehold_status status = leasehold_lock_acquire(shared->lock, &lease, NULL);
-        if (status == LEASEHOLD_ERR_HANDLE || status == LEASEHOLD_ERR_CLOSED) return NULL;
+        if (status == LEASEHOLD_ERR_HANDLE || status == LEASEHOLD_ERR_CLOSED)
+            return NULL;
         CHECK_STATUS(LEASEHOLD_OK, status);
         /* Closing the client may have been faster. */
         status = leasehold_lease_release(lease, NULL);

@@ -100,8 +100,7 @@ static void everything_goes_wrong(struct server *server)
     /* Says of AUTH what a Redis says of every command that it does not know: all of it. */
     struct stranger stranger = stranger_start(
         "-ERR unknown command 'AUTH', with args beginning with: 'bob' '" PASSWORD "' \r\n");
-    ping_fails(open_and_hear("redis://bob:%s@127.0.0.1:%d", stranger.port),
-               LEASEHOLD_ERR_PROTOCOL);
+    ping_fails(open_and_hear("redis://bob:%s@127.0.0.1:%d", stranger.port), LEASEHOLD_ERR_PROTOCOL);
     ping_fails(open_and_hear("rediss://bob:%s@127.0.0.1:%d", stranger.port), LEASEHOLD_ERR_TLS);
     stranger_end(stranger);
 
@@ -163,12 +162,14 @@ static void c12_a_password_is_in_no_error_store_or_record_of_the_log(void)
     the_url_is_wrong();
     EXPECT(LEASEHOLD_OK, leasehold_log_set(NULL, NULL, LEASEHOLD_LOG_OFF, &problem));
     server_end(server);
-    if (heard_lines < 100) FAIL("only %d lines were heard: %s", heard_lines, heard);
+    if (heard_lines < 100)
+        FAIL("only %d lines were heard: %s", heard_lines, heard);
     CHECK_CONTAINS("renewal-failed lock=renewed", heard);
     CHECK_CONTAINS("redis://127.0.0.1:1/0", heard);
     for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) {
         const char *found = strstr(heard, pieces[i]);
-        if (found) FAIL("heard: %.200s", found);
+        if (found)
+            FAIL("heard: %.200s", found);
     }
 }
 

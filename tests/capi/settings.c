@@ -8,8 +8,7 @@
 static leasehold_config *configure(struct store *store)
 {
     leasehold_config *config;
-    EXPECT(LEASEHOLD_OK,
-           leasehold_config_from_url(store->url, LEASEHOLD_NUL, &config, &problem));
+    EXPECT(LEASEHOLD_OK, leasehold_config_from_url(store->url, LEASEHOLD_NUL, &config, &problem));
     return config;
 }
 
@@ -30,7 +29,8 @@ static void a_prefix_of_any_bytes_is_put_before_names(struct store *store)
     leasehold_client *client = open_it(config), *plain = open_client(store->url);
     leasehold_lease *lease = take_name(client, "n");
     CHECK(is_held(client, "n") && !is_held(plain, "n"));
-    if (store->server) CHECK_TEXT("1", server_ask(store->server, "EXISTS \"pre\\x00fix:n\""));
+    if (store->server)
+        CHECK_TEXT("1", server_ask(store->server, "EXISTS \"pre\\x00fix:n\""));
     CHECK_TEXT("n", leasehold_lease_name(lease, NULL));
     give_back(lease);
 
@@ -75,7 +75,8 @@ static void c14_close_timeout_is_how_long_closing_goes_on_releasing(struct store
         watch = stopwatch_start();
         EXPECT(LEASEHOLD_OK, leasehold_client_close(client, &problem));
         CHECK(!leasehold_lease_is_valid(lease));
-        if (i) CHECK_AT_LEAST(350, watch);
+        if (i)
+            CHECK_AT_LEAST(350, watch);
         CHECK_AT_MOST(i ? 550 : 150, watch);
         server_resume(store->server);
         leasehold_lease_free(lease);
@@ -161,8 +162,7 @@ static void a_setting_that_can_never_work_is_refused_until_it_is_made_well(struc
     CHECK_STATUS(LEASEHOLD_ERR_BAD_ARGUMENT,
                  leasehold_config_set_io_timeout_ms(config, 3600 * 1000 + 1));
     refused(config, "io_timeout");
-    CHECK_STATUS(LEASEHOLD_ERR_BAD_ARGUMENT,
-                 leasehold_config_set_io_timeout_ms(config, INT64_MAX));
+    CHECK_STATUS(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold_config_set_io_timeout_ms(config, INT64_MAX));
     refused(config, "io_timeout");
     CHECK_STATUS(LEASEHOLD_OK, leasehold_config_set_io_timeout_ms(config, 3600 * 1000));
 
@@ -232,7 +232,8 @@ static void only_a_store_with_the_guard_is_declared_new(struct store *store)
     leasehold_client *client = open_it(config);
     EXPECT(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold_client_initialize(client, false, &problem));
     leasehold_client_free(client);
-    if (!store->server) return;
+    if (!store->server)
+        return;
     config = configure(store);
     CHECK_STATUS(LEASEHOLD_OK, leasehold_config_set_guard_data_loss(config, true));
     client = open_it(config);
@@ -254,8 +255,7 @@ static void refuses(leasehold_client *client, leasehold_lock *lock, const char *
     CHECK_CONTAINS(reason, said);
     EXPECT(LEASEHOLD_ERR_BAD_ARGUMENT,
            leasehold_lock_acquire_within(lock, 10, NULL, NULL, &lease, &problem));
-    EXPECT(LEASEHOLD_ERR_BAD_ARGUMENT,
-           leasehold_lock_attach(lock, token, 32, 1, &lease, &problem));
+    EXPECT(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold_lock_attach(lock, token, 32, 1, &lease, &problem));
     CHECK(lease == UNTOUCHED);
     CHECK_INT(0, count(client, LEASEHOLD_COUNTER_ATTEMPTS));
     leasehold_lock_state *state;

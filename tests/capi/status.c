@@ -107,10 +107,9 @@ static void an_error_tells_what_happened_and_what_to_do(void)
 
     /* It says which handle is wrong, and how. */
     CHECK_STATUS(LEASEHOLD_ERR_HANDLE, leasehold_client_ping(NULL, &error));
-    snprintf(expected, sizeof expected, "%s: %s; %s",
-             leasehold_status_message(LEASEHOLD_ERR_HANDLE),
-             "what was given for the client is NULL",
-             leasehold_status_advice(LEASEHOLD_ERR_HANDLE));
+    snprintf(
+        expected, sizeof expected, "%s: %s; %s", leasehold_status_message(LEASEHOLD_ERR_HANDLE),
+        "what was given for the client is NULL", leasehold_status_advice(LEASEHOLD_ERR_HANDLE));
     CHECK_TEXT(expected, leasehold_error_message(error));
     leasehold_error_free(error);
     CHECK_STATUS(LEASEHOLD_ERR_HANDLE, leasehold_client_ping((leasehold_client *)&error, &error));
@@ -168,14 +167,13 @@ static void durations_are_read_as_people_write_them(void)
     const struct {
         const char *text;
         int64_t ms;
-    } good[] = {{"0", 0},          {"250ms", 250},   {"10s", 10000}, {"1.5s", 1500},
-                {"5m", 300000},    {"1h", 3600000},  {"1d", 86400000}, {"0.1ms", 1},
-                {"1.0001ms", 2},   {"0s", 0},       {"1 h 30 m", 5400000}};
+    } good[] = {{"0", 0},        {"250ms", 250},  {"10s", 10000},       {"1.5s", 1500},
+                {"5m", 300000},  {"1h", 3600000}, {"1d", 86400000},     {"0.1ms", 1},
+                {"1.0001ms", 2}, {"0s", 0},       {"1 h 30 m", 5400000}};
     const char *bad[] = {"", "10", "-1s", "s", "1y", "1e3s", "9999999999999999999d", "ms"};
     int64_t ms = 77;
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
-        EXPECT(LEASEHOLD_OK,
-               leasehold_duration_parse(good[i].text, LEASEHOLD_NUL, &ms, &problem));
+        EXPECT(LEASEHOLD_OK, leasehold_duration_parse(good[i].text, LEASEHOLD_NUL, &ms, &problem));
         CHECK_INT(good[i].ms, ms);
     }
     EXPECT(LEASEHOLD_OK, leasehold_duration_parse("10s and more", 3, &ms, &problem));

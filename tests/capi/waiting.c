@@ -97,7 +97,8 @@ static void a_backoff_says_how_often_a_wait_asks(struct store *store)
     EXPECT(LEASEHOLD_TIMEOUT,
            leasehold_lock_acquire_within(pair.lock, 300, NULL, NULL, &lease, &problem));
     uint64_t often = count(pair.waiter, LEASEHOLD_COUNTER_ATTEMPTS) - seldom;
-    if (often <= seldom * 2) FAIL("asked %d times, then %d times", (int)seldom, (int)often);
+    if (often <= seldom * 2)
+        FAIL("asked %d times, then %d times", (int)seldom, (int)often);
     CHECK_STATUS(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold_lock_set_backoff_ms(pair.lock, 0, 0));
     free_pair(pair);
 }
@@ -105,8 +106,8 @@ static void a_backoff_says_how_often_a_wait_asks(struct store *store)
 static void *wait_for_ever(void *with)
 {
     leasehold_lease *lease;
-    EXPECT(LEASEHOLD_OK, leasehold_lock_acquire_within(with, LEASEHOLD_FOREVER, NULL, NULL, &lease,
-                                                       &problem));
+    EXPECT(LEASEHOLD_OK,
+           leasehold_lock_acquire_within(with, LEASEHOLD_FOREVER, NULL, NULL, &lease, &problem));
     return lease;
 }
 
@@ -187,7 +188,8 @@ static int ask(void *with)
     struct asked *asked = with;
     int64_t now = now_us();
     CHECK(pthread_equal(asked->thread, pthread_self()));
-    if (now - asked->last_us > asked->longest_gap_us) asked->longest_gap_us = now - asked->last_us;
+    if (now - asked->last_us > asked->longest_gap_us)
+        asked->longest_gap_us = now - asked->last_us;
     asked->last_us = now;
     return ++asked->times < asked->stop_after ? 0 : asked->answer;
 }
@@ -218,8 +220,8 @@ static void every_answer_but_zero_interrupts(struct store *store)
     const int answers[] = {1, -1, 256, INT_MAX, INT_MIN};
     for (size_t i = 0; i < sizeof answers / sizeof *answers; i++) {
         struct asked asked = {pthread_self(), 0, 1, answers[i], now_us(), 0};
-        EXPECT(LEASEHOLD_INTERRUPTED, leasehold_lock_acquire_within(pair.lock, 60000, ask, &asked,
-                                                                    &lease, &problem));
+        EXPECT(LEASEHOLD_INTERRUPTED,
+               leasehold_lock_acquire_within(pair.lock, 60000, ask, &asked, &lease, &problem));
         CHECK_INT(1, asked.times);
     }
     free_pair(pair);
@@ -229,8 +231,8 @@ static void *interrupt_at_once(void *lock)
 {
     leasehold_lease *lease;
     struct asked asked = {pthread_self(), 0, 3, 1, now_us(), 0};
-    EXPECT(LEASEHOLD_INTERRUPTED, leasehold_lock_acquire_within(lock, LEASEHOLD_FOREVER, ask,
-                                                                &asked, &lease, &problem));
+    EXPECT(LEASEHOLD_INTERRUPTED,
+           leasehold_lock_acquire_within(lock, LEASEHOLD_FOREVER, ask, &asked, &lease, &problem));
     return NULL;
 }
 
@@ -264,7 +266,8 @@ static int take_long(void *with)
     struct slow *slow = with;
     slow->times++;
     pause_ms(300);
-    if (slow->held) EXPECT(LEASEHOLD_OK, leasehold_lease_release(slow->held, &problem));
+    if (slow->held)
+        EXPECT(LEASEHOLD_OK, leasehold_lease_release(slow->held, &problem));
     slow->held = NULL;
     return 0;
 }
@@ -304,7 +307,8 @@ static int take_another_lock(void *with)
     /* The same lock too, and with the same function within itself. */
     leasehold_lease *lease;
     EXPECT(LEASEHOLD_BUSY, leasehold_lock_try_acquire(within->lock, &lease, &problem));
-    if (++within->times > 3) return 1;
+    if (++within->times > 3)
+        return 1;
     EXPECT(LEASEHOLD_INTERRUPTED,
            leasehold_lock_acquire_within(within->lock, LEASEHOLD_FOREVER, take_another_lock, within,
                                          &lease, &problem));

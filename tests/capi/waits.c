@@ -26,7 +26,8 @@ static leasehold_waits *open_waits(void)
 
 static void start_wait(leasehold_waits *waits, leasehold_lock *lock, uint64_t id)
 {
-    EXPECT(LEASEHOLD_OK, leasehold_waits_start_within(waits, lock, LEASEHOLD_FOREVER, id, &problem));
+    EXPECT(LEASEHOLD_OK,
+           leasehold_waits_start_within(waits, lock, LEASEHOLD_FOREVER, id, &problem));
 }
 
 /* The wait that ends next. */
@@ -120,7 +121,8 @@ static void hundreds_of_waits_need_no_thread_of_their_own(struct store *store)
         leasehold_lock_free(lock);
     }
     EVENTUALLY(count(waiter, LEASEHOLD_COUNTER_ATTEMPTS) > (uint64_t)names);
-    if (thread_count() > threads + CREW) FAIL("%d threads more", thread_count() - threads);
+    if (thread_count() > threads + CREW)
+        FAIL("%d threads more", thread_count() - threads);
     nothing_more(waits);
 
     /* In the order of coming. */
@@ -165,9 +167,9 @@ static void a_wait_comes_to_what_a_thread_would_have_been_told(struct store *sto
     CHECK_CONTAINS("renew", said);
     CHECK_STATUS(LEASEHOLD_OK, leasehold_lock_set_ttl_ms(lock, 1000));
 
+    EXPECT(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold_waits_start_within(waits, lock, -1, 3, &problem));
     EXPECT(LEASEHOLD_ERR_BAD_ARGUMENT,
-           leasehold_waits_start_within(waits, lock, -1, 3, &problem));
-    EXPECT(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold_waits_next_within(waits, -1, &(uint64_t){0}, &problem));
+           leasehold_waits_next_within(waits, -1, &(uint64_t){0}, &problem));
     start_wait(waits, lock, 3);
     EXPECT(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold_waits_start(waits, lock, 3, &problem));
     CHECK_CONTAINS("3", said);
@@ -207,7 +209,8 @@ static void c10_a_wait_that_is_stopped_leaves_no_lock_behind(struct store *store
         start_wait(waits, lock, 3);
         CHECK(readable(waits, LIMIT_MS));
         CHECK(is_held(holder, "n"));
-        if (told) CHECK_INT(3, next_wait(waits));
+        if (told)
+            CHECK_INT(3, next_wait(waits));
         EXPECT(LEASEHOLD_OK, leasehold_waits_stop(waits, 3, &problem));
         EVENTUALLY(!is_held(holder, "n"));
         nothing_more(waits);
@@ -216,7 +219,8 @@ static void c10_a_wait_that_is_stopped_leaves_no_lock_behind(struct store *store
     /* At any moment. */
     for (int i = 0; i < 50; i++) {
         start_wait(waits, lock, 4);
-        if (i > 20) pause_ms(i % 3);
+        if (i > 20)
+            pause_ms(i % 3);
         EXPECT(LEASEHOLD_OK, leasehold_waits_stop(waits, 4, &problem));
         leasehold_lease *next = take_name(holder, "n");
         CHECK_INT(leasehold_lease_fence(next), holder_fence(holder, "n"));

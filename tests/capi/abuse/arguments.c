@@ -71,14 +71,14 @@ static void put_random(struct call *call, struct chance *chance)
 {
     unsigned char bytes[64];
 
-    for (size_t i = 0; i < sizeof bytes; i++)
-        bytes[i] = (unsigned char)number(chance);
+    for (size_t i = 0; i < sizeof bytes; i++) bytes[i] = (unsigned char)number(chance);
     put(call, bytes, below(chance, sizeof bytes));
 }
 
 static void put_good(struct call *call, enum sort sort, struct chance *chance)
 {
-    static const char *const durations[] = {"0", "1ms", "1.5s", "250ms", "1d", "3", "-1s", "", "5q"};
+    static const char *const durations[] = {"0", "1ms", "1.5s", "250ms", "1d",
+                                            "3", "-1s", "",     "5q"};
     static const char longest[MAX_NAME] = {1};
     char text[64];
 
@@ -92,7 +92,8 @@ static void put_good(struct call *call, enum sort sort, struct chance *chance)
         else if (percent(chance, 10))
             put(call, "a\0b", 3);
         else
-            put_text(call, (snprintf(text, sizeof text, "name-%u", (unsigned)below(chance, 16)), text),
+            put_text(call,
+                     (snprintf(text, sizeof text, "name-%u", (unsigned)below(chance, 16)), text),
                      chance);
         break;
     case TOKEN:
@@ -178,7 +179,9 @@ bool fill_in(struct call *call, const struct function *function, struct chance *
     call->more_ms = some_ms(false, false, chance);
     call->count = percent(chance, 90) ? 1 + (uint32_t)below(chance, 5) : (uint32_t)number(chance);
     call->number = percent(chance, 95) ? (int32_t)below(chance, 10) - 1 : (int32_t)number(chance);
-    call->fence = percent(chance, 30) ? 0 : percent(chance, 90) ? 1 + below(chance, 1000) : number(chance);
+    call->fence = percent(chance, 30)   ? 0
+                  : percent(chance, 90) ? 1 + below(chance, 1000)
+                                        : number(chance);
     return refused || (takes(function, "MS") && call->ms < 0) ||
            (takes(function, "MORE_MS") && call->more_ms < 0);
 }

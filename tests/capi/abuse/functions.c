@@ -68,9 +68,8 @@ const struct function *function_named(const char *name)
 }
 
 const char *const free_names[TYPES] = {
-    "error_free", "config_free", "client_free", "lock_free",
-    "lock_state_free", "lease_free",  "events_free", "event_free", "waits_free",
-    "metrics_free",
+    "error_free", "config_free", "client_free", "lock_free",  "lock_state_free",
+    "lease_free", "events_free", "event_free",  "waits_free", "metrics_free",
 };
 
 void free_handle(enum type type, void *handle)

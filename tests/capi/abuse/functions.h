@@ -109,8 +109,7 @@
     FUNCTION(STATUS, lease_let_expire, LEASE, NONE, NO, (HANDLE, ERROR_OUT))                       \
     FUNCTION(STATUS, lease_let_expire_in_ms, LEASE, NONE, NO, (HANDLE, MS, ERROR_OUT))             \
     FUNCTION(STATUS, lease_detach, LEASE, NONE, NO, (HANDLE, ERROR_OUT))                           \
-    FUNCTION(STATUS, lease_on_lost, LEASE, NONE, NO,                                               \
-             (HANDLE, LOST, USER_DATA, DROP, ERROR_OUT))                                           \
+    FUNCTION(STATUS, lease_on_lost, LEASE, NONE, NO, (HANDLE, LOST, USER_DATA, DROP, ERROR_OUT))   \
     FUNCTION(STATUS, lease_watch, LEASE, PLAIN, NO, (HANDLE, EVENTS_IN, OUTPUT, ERROR_OUT))        \
     FUNCTION(NOTHING, lease_free, LEASE, NONE, NO, (HANDLE))                                       \
     FUNCTION(NOTHING, lease_abandon, LEASE, NONE, NO, (HANDLE))                                    \
@@ -133,7 +132,21 @@
     FUNCTION(NUMBER, handle_count, NONE, NONE, NO, ())
 
 /* What a function takes or gives. Those before NONE are handles. */
-enum type { ERROR, CONFIG, CLIENT, LOCK, LOCK_STATE, LEASE, EVENTS, EVENT, WAITS, METRICS, NONE, PLAIN, LENGTH };
+enum type {
+    ERROR,
+    CONFIG,
+    CLIENT,
+    LOCK,
+    LOCK_STATE,
+    LEASE,
+    EVENTS,
+    EVENT,
+    WAITS,
+    METRICS,
+    NONE,
+    PLAIN,
+    LENGTH
+};
 #define TYPES NONE
 
 enum result { STATUS, NUMBER, TEXT, NOTHING };
@@ -191,8 +204,7 @@ extern const char *const free_names[TYPES];
 
 /* The functions of one copy of the library; a process can have several. */
 struct library {
-#define FUNCTION(result, name, handle, output, bytes, arguments)                                   \
-    __typeof__(leasehold_##name) *name;
+#define FUNCTION(result, name, handle, output, bytes, arguments) __typeof__(leasehold_##name) *name;
     FUNCTIONS(FUNCTION)
 #undef FUNCTION
 };

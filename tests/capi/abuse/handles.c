@@ -90,6 +90,5 @@ void *wrong_handle(enum type type, void *const *foreign, struct chance *chance)
 void free_all_handles(void)
 {
     for (enum type type = 0; type < TYPES; type++)
-        for (size_t i = 0; i < PLACES; i++)
-            free_handle(type, open_handles[type][i]);
+        for (size_t i = 0; i < PLACES; i++) free_handle(type, open_handles[type][i]);
 }

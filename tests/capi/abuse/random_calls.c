@@ -194,7 +194,8 @@ static void check_refusal(const struct function *function, const struct call *ca
         report(function, call, "a wrong handle was taken for a right one");
     if (function->result == NUMBER && call->returned > 0)
         report(function, call, "a wrong handle gave a value");
-    if (function->result == TEXT && *call->text != '\0' && strcmp(function->name, "error_message") != 0)
+    if (function->result == TEXT && *call->text != '\0' &&
+        strcmp(function->name, "error_message") != 0)
         report(function, call, "a wrong handle gave a text");
     if (function->output == LENGTH && call->output != NULL && *(const size_t *)call->output != 0)
         report(function, call, "a wrong handle gave a length");
@@ -248,7 +249,8 @@ static void run(struct thread *thread, const struct function *function, void *ha
     refused = fill_in(&call, function, chance);
     if (percent(chance, 3))
         call.output = NULL;
-    refused = refused || (call.output == NULL && function->output != LENGTH && function->output != NONE);
+    refused =
+        refused || (call.output == NULL && function->output != LENGTH && function->output != NONE);
     if (percent(chance, 80))
         call.error = &error;
     if (logs)
@@ -282,39 +284,73 @@ static const struct {
     const char *name;
     unsigned weight;
 } rare[] = {
-    {"client_open", 3},             {"client_open_env", 2},         {"client_open_config", 2},
-    {"client_close", 1},            {"client_close_within", 1},     {"client_free", 3},
-    {"client_initialize", 40},       {"client_reopen_after_fork", 10},       {"config_from_urls", 30},
-    {"client_ping", 10},            {"client_events", 30},          {"client_lock", 200},
-    {"config_from_url", 30},        {"config_from_env", 30},        {"config_free", 30},
-    {"lock_set_ttl_ms", 20},        {"lock_set_wait_ms", 20},       {"lock_set_attempts", 20},
+    {"client_open", 3},
+    {"client_open_env", 2},
+    {"client_open_config", 2},
+    {"client_close", 1},
+    {"client_close_within", 1},
+    {"client_free", 3},
+    {"client_initialize", 40},
+    {"client_reopen_after_fork", 10},
+    {"config_from_urls", 30},
+    {"client_ping", 10},
+    {"client_events", 30},
+    {"client_lock", 200},
+    {"config_from_url", 30},
+    {"config_from_env", 30},
+    {"config_free", 30},
+    {"lock_set_ttl_ms", 20},
+    {"lock_set_wait_ms", 20},
+    {"lock_set_attempts", 20},
     {"lock_set_io_timeout_ms", 20},
-    {"lock_set_renew", 20},         {"lock_set_max_hold_ms", 20},   {"lock_set_backoff_ms", 20},
-    {"lock_try_acquire", 150},      {"lock_acquire", 30},           {"lock_acquire_within", 30},
-    {"lock_acquire_unless", 30},    {"lock_attach", 20},            {"lock_inspect", 10},
+    {"lock_set_renew", 20},
+    {"lock_set_max_hold_ms", 20},
+    {"lock_set_backoff_ms", 20},
+    {"lock_try_acquire", 150},
+    {"lock_acquire", 30},
+    {"lock_acquire_within", 30},
+    {"lock_acquire_unless", 30},
+    {"lock_attach", 20},
+    {"lock_inspect", 10},
     {"lock_break", 10},
-    {"lock_free", 10},              {"lease_extend", 30},           {"lease_extend_for_ms", 30},
-    {"lock_take", 30},              {"lease_end", 30},
-    {"lease_release", 30},          {"lease_let_expire", 10},       {"lease_let_expire_in_ms", 10},
-    {"lease_detach", 10},           {"lease_free", 30},             {"lease_abandon", 10},
+    {"lock_free", 10},
+    {"lease_extend", 30},
+    {"lease_extend_for_ms", 30},
+    {"lock_take", 30},
+    {"lease_end", 30},
+    {"lease_release", 30},
+    {"lease_let_expire", 10},
+    {"lease_let_expire_in_ms", 10},
+    {"lease_detach", 10},
+    {"lease_free", 30},
+    {"lease_abandon", 10},
     {"lease_on_lost", 60},
-    {"events_next_within", 60},     {"waits_open", 10},             {"waits_free", 10},
-    {"waits_start", 60},            {"waits_start_within", 60},     {"waits_next_within", 60},
-    {"events_free", 10},            {"event_kind", 30},             {"event_reason", 30},
-    {"event_name", 30},             {"event_fence", 30},            {"event_free", 30},
-    {"log_set", 20},                {"log_socket", 5},              {"lock_set_wait_mode", 20},     {"config_set_claim_window_ms", 3},
+    {"events_next_within", 60},
+    {"waits_open", 10},
+    {"waits_free", 10},
+    {"waits_start", 60},
+    {"waits_start_within", 60},
+    {"waits_next_within", 60},
+    {"events_free", 10},
+    {"event_kind", 30},
+    {"event_reason", 30},
+    {"event_name", 30},
+    {"event_fence", 30},
+    {"event_free", 30},
+    {"log_set", 20},
+    {"log_socket", 5},
+    {"lock_set_wait_mode", 20},
+    {"config_set_claim_window_ms", 3},
 };
 
 static unsigned weights[128], all_weights;
 
 static void weigh(void)
 {
-    for (size_t i = 0; i < function_count; i++)
-        weights[i] = 100;
+    for (size_t i = 0; i < function_count; i++) weights[i] = 100;
     for (size_t i = 0; i < sizeof rare / sizeof *rare; i++)
         weights[function_named(rare[i].name) - functions] = rare[i].weight;
-    for (size_t i = 0; i < function_count; i++)
-        all_weights += weights[i];
+    for (size_t i = 0; i < function_count; i++) all_weights += weights[i];
 }
 
 static const struct function *some_function(struct chance *chance)
@@ -322,8 +358,7 @@ static const struct function *some_function(struct chance *chance)
     unsigned rest = (unsigned)below(chance, all_weights);
     size_t i = 0;
 
-    while (rest >= weights[i])
-        rest -= weights[i++];
+    while (rest >= weights[i]) rest -= weights[i++];
     return &functions[i];
 }
 
@@ -359,8 +394,7 @@ static void *work(void *argument)
 {
     struct thread *thread = argument;
 
-    while (thread->calls < thread->wanted && failures == 0)
-        random_call(thread);
+    while (thread->calls < thread->wanted && failures == 0) random_call(thread);
     return NULL;
 }
 
@@ -371,8 +405,7 @@ static size_t entries(const char *folder)
     size_t count = 0;
     DIR *open = opendir(folder);
 
-    while (open != NULL && readdir(open) != NULL)
-        count++;
+    while (open != NULL && readdir(open) != NULL) count++;
     if (open != NULL)
         closedir(open);
     return count;
@@ -405,8 +438,7 @@ static void check_reach(const struct thread *threads, long calls)
     for (size_t i = 0; i < function_count; i++) {
         long succeeded = 0;
 
-        for (int t = 0; t < THREADS; t++)
-            succeeded += threads[t].succeeded[i];
+        for (int t = 0; t < THREADS; t++) succeeded += threads[t].succeeded[i];
         if (calls >= 100000 && succeeded == 0) {
             fprintf(stderr, "leasehold_%s has never succeeded\n", functions[i].name);
             failures++;
@@ -417,8 +449,7 @@ static void check_reach(const struct thread *threads, long calls)
 static void free_all(struct thread *threads)
 {
     leasehold_log_set(NULL, NULL, LEASEHOLD_LOG_OFF, NULL);
-    for (int t = 0; t < THREADS; t++)
-        free(threads[t].log_data);
+    for (int t = 0; t < THREADS; t++) free(threads[t].log_data);
     free_all_handles();
 }
 
@@ -457,8 +488,7 @@ int main(int count, char **arguments)
         threads[t].wanted = calls / THREADS;
         need(pthread_create(&threads[t].id, NULL, work, &threads[t]) == 0, "no thread");
     }
-    for (int t = 0; t < THREADS; t++)
-        pthread_join(threads[t].id, NULL);
+    for (int t = 0; t < THREADS; t++) pthread_join(threads[t].id, NULL);
 
     check_reach(threads, calls);
     free_all(threads);

@@ -20,8 +20,8 @@ static leasehold_lock *make_lock(const struct world *world, const char *name)
 {
     leasehold_error *error = NULL;
     leasehold_lock *lock;
-    leasehold_status status = world->library.client_lock(world->handles[CLIENT], name,
-                                                         LEASEHOLD_NUL, &lock, &error);
+    leasehold_status status =
+        world->library.client_lock(world->handles[CLIENT], name, LEASEHOLD_NUL, &lock, &error);
 
     need(world, status == LEASEHOLD_OK, "make a lock", error);
     return lock;
@@ -66,7 +66,8 @@ void make_world(struct world *world, struct library library, const char *url, co
     world->library = library;
     snprintf(world->name, sizeof world->name, "%s", name);
 
-    status = library.config_from_url(url, LEASEHOLD_NUL, (leasehold_config **)&made[CONFIG], &error);
+    status =
+        library.config_from_url(url, LEASEHOLD_NUL, (leasehold_config **)&made[CONFIG], &error);
     need(world, status == LEASEHOLD_OK, "read the URL", error);
     snprintf(world->store, sizeof world->store, "%s", library.config_store(made[CONFIG]));
     status = library.client_open_config(made[CONFIG], (leasehold_client **)&made[CLIENT], &error);
@@ -105,13 +106,13 @@ const char *harm_to(const struct world *world)
         return "the client";
     if (strcmp(library->lock_name(made[LOCK], NULL), world->name) != 0)
         return "the lock";
-    if (!library->lock_state_is_held(made[LOCK_STATE]) || library->lock_state_fence(made[LOCK_STATE]) != world->fence)
+    if (!library->lock_state_is_held(made[LOCK_STATE]) ||
+        library->lock_state_fence(made[LOCK_STATE]) != world->fence)
         return "the lock state";
     if (strncmp(library->metrics_text(made[METRICS], NULL), "# HELP leasehold_", 17) != 0)
         return "the metrics";
     if (library->lease_fence(made[LEASE]) != world->fence ||
-        !library->lease_is_valid(made[LEASE]) ||
-        strlen(library->lease_token(made[LEASE])) != 32)
+        !library->lease_is_valid(made[LEASE]) || strlen(library->lease_token(made[LEASE])) != 32)
         return "the lease";
     if (world->descriptor < 0 || library->events_descriptor(made[EVENTS]) != world->descriptor)
         return "the subscription";

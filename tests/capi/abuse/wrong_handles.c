@@ -78,7 +78,8 @@ static void *make(const struct world *world, enum type type)
     };
     void *made = NULL;
     leasehold_error *error = NULL;
-    struct call call = {.bytes = "made", .length = 4, .output = output, .error = &error, .fence = 7};
+    struct call call = {
+        .bytes = "made", .length = 4, .output = output, .error = &error, .fence = 7};
 
     if (type == ERROR) {
         leasehold_client_ping(NULL, &error);
@@ -158,7 +159,8 @@ static void collect_wrongs(enum type type, const struct world *here, const struc
     }
     /* Each differs in one bit: of its type, its slot or its generation, or in being odd. */
     for (int bit = 0; bit < 64; bit++)
-        wrong("its handle with a bit changed", (char *)((uintptr_t)here->handles[type] ^ 1ull << bit));
+        wrong("its handle with a bit changed",
+              (char *)((uintptr_t)here->handles[type] ^ 1ull << bit));
     for (uint64_t of = 0; of < 16; of++)
         wrong("its handle with another type in it",
               (void *)(((uintptr_t)here->handles[type] & ~(uintptr_t)0x1e) | of << 1));
@@ -215,7 +217,8 @@ static bool is_neutral(const struct function *function, const struct call *call)
     if (strcmp(function->name, "error_status") == 0)
         return call->returned == (call->handle == NULL ? LEASEHOLD_OK : LEASEHOLD_ERR_HANDLE);
     if (strcmp(function->name, "error_message") == 0)
-        return strcmp(call->text, call->handle == NULL ? "no error" : "not the handle of an error") == 0;
+        return strcmp(call->text,
+                      call->handle == NULL ? "no error" : "not the handle of an error") == 0;
     if (strstr(function->name, "_descriptor") != NULL)
         return call->returned == -1;
     if (function->result == NUMBER)
@@ -294,7 +297,8 @@ static void compare_with_list(const char *path)
         line[strcspn(line, "\n")] = '\0';
         lines++;
         for (size_t i = 0; i < function_count && !known; i++)
-            known = strncmp(line, "leasehold_", 10) == 0 && strcmp(line + 10, functions[i].name) == 0;
+            known =
+                strncmp(line, "leasehold_", 10) == 0 && strcmp(line + 10, functions[i].name) == 0;
         if (!known) {
             fprintf(stderr, "%s is missing from functions.h\n", line);
             failures++;
@@ -343,8 +347,7 @@ int main(int count, char **arguments)
             misused += 2 * wrong_count;
         }
     }
-    for (enum type type = 0; type < TYPES; type++)
-        free_handle(type, freed[type].in_its_place);
+    for (enum type type = 0; type < TYPES; type++) free_handle(type, freed[type].in_its_place);
     if ((wrong_in_the_end = end_world(&here)) != NULL ||
         (wrong_in_the_end = end_world(&foreign)) != NULL) {
         fprintf(stderr, "after all that, %s\n", wrong_in_the_end);

@@ -102,7 +102,8 @@ TEST(config_refuses_what_cannot_be) {
     THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, negative.close_timeout(-1ns));
     THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, negative.claim_window(-1s));
     THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold::client{negative});
-    const auto empty = THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold::config{server().url()}.pool(0));
+    const auto empty =
+        THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold::config{server().url()}.pool(0));
     EQUAL(empty.detail(), std::string{"pool is 0; it goes from 1 to 1024"});
 }
 

@@ -79,8 +79,8 @@ TEST_ON_BOTH(events_end_with_the_client) {
     leasehold::client client{url};
     auto events = client.events();
     auto waiting = client.events();
-    auto other = std::async(std::launch::async,
-                            [&] { THROWS(LEASEHOLD_ERR_CLOSED, waiting.next()); });
+    auto other =
+        std::async(std::launch::async, [&] { THROWS(LEASEHOLD_ERR_CLOSED, waiting.next()); });
     client.close();
     other.get();
     CHECK(is_readable(events));

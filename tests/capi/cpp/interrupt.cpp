@@ -50,7 +50,8 @@ TEST(interrupt_may_be_anything_that_can_be_called) {
 #if __cplusplus >= 202002L
     std::stop_source source;
     source.request_stop();
-    CHECK(!lock.acquire_within(1h, [token = source.get_token()] { return token.stop_requested(); }));
+    CHECK(
+        !lock.acquire_within(1h, [token = source.get_token()] { return token.stop_requested(); }));
 #endif
 }
 

@@ -296,10 +296,11 @@ TEST(options_that_cannot_be_are_refused) {
     THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, lock.backoff(-1ms));
     const auto named = THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, client.lock("name").ttl(-1s));
     EQUAL(named.detail(), "the ttl is -1000 ms; 0 is the least");
-    const auto refused = THROWS(LEASEHOLD_ERR_BAD_ARGUMENT,
-                                client.lock(unused_name()).ttl(367 * 24h));
+    const auto refused =
+        THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, client.lock(unused_name()).ttl(367 * 24h));
     CHECK(refused.detail().find("ttl") != std::string::npos);
-    THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, client.lock("name").wait_mode(leasehold::wait_mode::spin).attempts(0));
+    THROWS(LEASEHOLD_ERR_BAD_ARGUMENT,
+           client.lock("name").wait_mode(leasehold::wait_mode::spin).attempts(0));
     THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, client.lock("name").attempts(2).acquire());
     THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, client.lock("name").backoff(1ms).acquire());
     // Setting it well makes up for it.

@@ -33,8 +33,7 @@ struct loss {
         const auto name = unused_name();
         const auto lease = client.lock(name).ttl(150ms).acquire();
         server().ask("DEL " + name);
-        while (events.next().kind != leasehold::event_kind::lost) {
-        }
+        while (events.next().kind != leasehold::event_kind::lost) {}
     }
 };
 

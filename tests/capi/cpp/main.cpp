@@ -117,7 +117,8 @@ std::string line_from(int socket) {
 
 void send_line(int socket, const std::string &line) {
     const std::string whole = line + "\r\n";
-    EQUAL(send(socket, whole.data(), whole.size(), MSG_NOSIGNAL), static_cast<ssize_t>(whole.size()));
+    EQUAL(send(socket, whole.data(), whole.size(), MSG_NOSIGNAL),
+          static_cast<ssize_t>(whole.size()));
 }
 
 } // namespace

@@ -299,9 +299,8 @@ TEST_ON_BOTH(close_ends_a_lock_that_waits) {
     leasehold::mutex mutex{client, unused_name()};
     const std::lock_guard guard{mutex};
     const auto before = tries(client);
-    auto other = std::async(std::launch::async, [&] {
-        THROWS(LEASEHOLD_ERR_CLOSED, mutex.lock());
-    });
+    auto other =
+        std::async(std::launch::async, [&] { THROWS(LEASEHOLD_ERR_CLOSED, mutex.lock()); });
     EVENTUALLY(tries(client) >= before + 2);
     client.close();
     other.get();
@@ -332,8 +331,7 @@ TEST_ON_BOTH(exceptions_unlock) {
     try {
         const std::scoped_lock guard{mutex};
         throw std::runtime_error{"in the midst of it"};
-    } catch (const std::runtime_error &) {
-    }
+    } catch (const std::runtime_error &) {}
     CHECK(mutex.try_lock());
     mutex.unlock();
 }

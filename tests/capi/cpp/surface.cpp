@@ -55,11 +55,10 @@ static_assert(std::is_same_v<decltype(std::declval<const leasehold::lock &>().ac
 
 // Options chain in place, and out of what client::lock() returns, without leaving a reference to a
 // temporary behind.
-static_assert(std::is_same_v<decltype(std::declval<leasehold::lock &>().ttl(
-                                 std::chrono::seconds{1})),
-                             leasehold::lock &>);
-static_assert(std::is_same_v<decltype(std::declval<leasehold::lock>().ttl(
-                                 std::chrono::seconds{1})),
+static_assert(
+    std::is_same_v<decltype(std::declval<leasehold::lock &>().ttl(std::chrono::seconds{1})),
+                   leasehold::lock &>);
+static_assert(std::is_same_v<decltype(std::declval<leasehold::lock>().ttl(std::chrono::seconds{1})),
                              leasehold::lock>);
 static_assert(
     std::is_same_v<decltype(std::declval<leasehold::config>().pool(1)), leasehold::config>);

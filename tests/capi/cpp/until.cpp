@@ -128,9 +128,8 @@ TEST(try_until_follows_a_clock_that_is_set_forward) {
     taken held;
     set_clock::now_ms = 1000;
     const auto before = held.tries();
-    auto other = std::async(std::launch::async, [&] {
-        return held.mutex.try_lock_until(set_clock::time_point{1h});
-    });
+    auto other = std::async(std::launch::async,
+                            [&] { return held.mutex.try_lock_until(set_clock::time_point{1h}); });
     EVENTUALLY(held.tries() >= before + 5);
     CHECK(other.wait_for(0s) == std::future_status::timeout);
     set_clock::now_ms = milliseconds{2h}.count();

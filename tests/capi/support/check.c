@@ -20,26 +20,31 @@ _Noreturn void fail_at(const char *file, int line, const char *format, ...)
     va_start(arguments, format);
     length += vsnprintf(reason + length, sizeof reason - (size_t)length - 1, format, arguments);
     va_end(arguments);
-    if (length > (int)sizeof reason - 2) length = (int)sizeof reason - 2;
+    if (length > (int)sizeof reason - 2)
+        length = (int)sizeof reason - 2;
     reason[length] = '\n';
-    if (write(listener, reason, (size_t)length + 1) < 0) _exit(3);
+    if (write(listener, reason, (size_t)length + 1) < 0)
+        _exit(3);
     _exit(1);
 }
 
 void check_int(const char *file, int line, const char *what, long long expected, long long actual)
 {
-    if (actual != expected) fail_at(file, line, "%s is %lld, not %lld", what, actual, expected);
+    if (actual != expected)
+        fail_at(file, line, "%s is %lld, not %lld", what, actual, expected);
 }
 
 void check_text(const char *file, int line, const char *what, const char *expected,
                 const char *actual)
 {
-    if (!actual) fail_at(file, line, "%s is NULL", what);
+    if (!actual)
+        fail_at(file, line, "%s is NULL", what);
     if (strcmp(actual, expected) != 0)
         fail_at(file, line, "%s is '%s', not '%s'", what, actual, expected);
 }
 
 void check_contains(const char *file, int line, const char *piece, const char *text)
 {
-    if (!strstr(text, piece)) fail_at(file, line, "'%s' is not in '%s'", piece, text);
+    if (!strstr(text, piece))
+        fail_at(file, line, "'%s' is not in '%s'", piece, text);
 }

@@ -29,8 +29,7 @@ _Noreturn void fail_at(const char *file, int line, const char *format, ...)
 #define CHECK_CONTAINS(piece, text) check_contains(__FILE__, __LINE__, (piece), (text))
 
 /* The status of a call that has no room for an error, or gets none. */
-#define CHECK_STATUS(expected, call)                                                               \
-    check_status(__FILE__, __LINE__, #call, (expected), (call))
+#define CHECK_STATUS(expected, call) check_status(__FILE__, __LINE__, #call, (expected), (call))
 
 /*
  * The status of a call whose last argument is `&problem`, and what every such call promises of its

@@ -22,9 +22,11 @@ void pause_ms(int64_t ms)
 static int64_t starved_us(void)
 {
     FILE *file = fopen("/proc/thread-self/schedstat", "re");
-    if (!file) return 0;
+    if (!file)
+        return 0;
     long long ran, waited = 0;
-    if (fscanf(file, "%lld %lld", &ran, &waited) != 2) waited = 0;
+    if (fscanf(file, "%lld %lld", &ran, &waited) != 2)
+        waited = 0;
     fclose(file);
     return waited / 1000;
 }

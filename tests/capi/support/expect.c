@@ -9,7 +9,8 @@ _Thread_local char said[512];
 void check_status(const char *file, int line, const char *what, leasehold_status expected,
                   leasehold_status actual)
 {
-    if (actual == expected) return;
+    if (actual == expected)
+        return;
     fail_at(file, line, "%s says %s, not %s", what, leasehold_status_name(actual),
             leasehold_status_name(expected));
 }
@@ -25,15 +26,17 @@ void expect(const char *file, int line, const char *what, leasehold_status expec
 {
     leasehold_error *error = problem;
     problem = NULL;
-    if (error == UNTOUCHED) fail_at(file, line, "%s left its error as it was", what);
+    if (error == UNTOUCHED)
+        fail_at(file, line, "%s left its error as it was", what);
     const char *message = leasehold_error_message(error);
     snprintf(said, sizeof said, "%s", error ? message : "");
     if (actual != expected)
         fail_at(file, line, "%s says %s (%s), not %s", what, leasehold_status_name(actual), said,
                 leasehold_status_name(expected));
     if (says_everything(actual)) {
-        if (error) fail_at(file, line, "%s says %s, and an error: %s", what,
-                           leasehold_status_name(actual), message);
+        if (error)
+            fail_at(file, line, "%s says %s, and an error: %s", what, leasehold_status_name(actual),
+                    message);
         return;
     }
     if (!error)

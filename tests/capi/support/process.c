@@ -26,7 +26,8 @@ void *finish(pthread_t thread)
     clock_gettime(CLOCK_REALTIME, &end);
     end.tv_sec += LIMIT_MS / 1000;
     void *result = NULL;
-    if (pthread_timedjoin_np(thread, &result, &end) != 0) FAIL("a thread does not end");
+    if (pthread_timedjoin_np(thread, &result, &end) != 0)
+        FAIL("a thread does not end");
     return result;
 }
 
@@ -35,7 +36,8 @@ bool is_asleep(int task)
     char path[64], state = 0;
     snprintf(path, sizeof path, "/proc/self/task/%d/stat", task);
     FILE *file = fopen(path, "re");
-    if (!file) return false;
+    if (!file)
+        return false;
     /* The name may hold anything but ends with the last bracket; none of ours has one. */
     bool read = fscanf(file, "%*d (%*[^)]) %c", &state) == 1;
     fclose(file);
@@ -47,10 +49,12 @@ static int count_in(const char *folder, bool (*each)(const char *name, const voi
                     const void *with)
 {
     DIR *directory = opendir(folder);
-    if (!directory) FAIL("%s: %s", folder, strerror(errno));
+    if (!directory)
+        FAIL("%s: %s", folder, strerror(errno));
     int count = 0;
     for (struct dirent *entry; (entry = readdir(directory));)
-        if (entry->d_name[0] != '.') count += each(entry->d_name, with);
+        if (entry->d_name[0] != '.')
+            count += each(entry->d_name, with);
     closedir(directory);
     return count;
 }
@@ -77,8 +81,10 @@ static bool starts_with(const char *task, const void *start)
     char path[64], name[32] = "";
     snprintf(path, sizeof path, "/proc/self/task/%.20s/comm", task);
     FILE *file = fopen(path, "re");
-    if (!file) return false; /* it ended meanwhile */
-    if (!fgets(name, sizeof name, file)) name[0] = 0;
+    if (!file)
+        return false; /* it ended meanwhile */
+    if (!fgets(name, sizeof name, file))
+        name[0] = 0;
     fclose(file);
     return strncmp(name, start, strlen(start)) == 0;
 }
@@ -112,7 +118,8 @@ int exit_code_of(int pid)
 int in_fork(void (*work)(void *), void *with)
 {
     pid_t pid = fork();
-    if (pid < 0) FAIL("fork: %s", strerror(errno));
+    if (pid < 0)
+        FAIL("fork: %s", strerror(errno));
     if (pid == 0) {
         end_with_parent();
         work(with);

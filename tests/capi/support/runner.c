@@ -49,7 +49,8 @@ static void *beat(void *with)
     while (!metronome->over) {
         pause_ms(5);
         int64_t now = now_us();
-        if (now - last > longest) longest = now - last;
+        if (now - last > longest)
+            longest = now - last;
         last = now;
     }
     return (void *)(intptr_t)longest;
@@ -67,7 +68,8 @@ static int64_t metronome_longest_gap(struct metronome *metronome)
     metronome->over = true;
     for (int i = 0; i < 3; i++) {
         int64_t gap = (intptr_t)finish(metronome->threads[i]);
-        if (gap > longest) longest = gap;
+        if (gap > longest)
+            longest = gap;
     }
     return longest;
 }
@@ -87,7 +89,8 @@ struct test {
 /* What a test that frees all of its handles leaves: nothing. */
 static void check_nothing_is_left(int descriptors)
 {
-    if (leasehold_handle_count) CHECK_INT(0, leasehold_handle_count());
+    if (leasehold_handle_count)
+        CHECK_INT(0, leasehold_handle_count());
     /* The last thread of a client that was freed ends by itself, a moment later. */
     EVENTUALLY(thread_count() == 1);
     CHECK_INT(descriptors, descriptor_count());
@@ -113,7 +116,8 @@ static _Noreturn void play(const struct test *test, int reasons)
     else
         test->alone();
     check_nothing_is_left(descriptors);
-    if (store.server) server_end(store.server);
+    if (store.server)
+        server_end(store.server);
     _exit(0);
 }
 
@@ -124,7 +128,8 @@ static bool attempt(const struct test *test, char *reason, size_t room, int64_t 
     struct metronome metronome;
     CHECK_INT(0, pipe2(ends, O_CLOEXEC | O_NONBLOCK));
     pid_t pid = fork();
-    if (pid == 0) play(test, ends[1]);
+    if (pid == 0)
+        play(test, ends[1]);
     close(ends[1]);
     metronome_start(&metronome);
     int64_t end = now_us() + TEST_LIMIT_MS * INT64_C(1000);
@@ -155,7 +160,8 @@ static void run(const struct test *test, enum judged judged)
     char name[200], reason[2048];
     const char *where = test->with_store ? test->on_redis ? " on Redis" : " on a file" : "";
     snprintf(name, sizeof name, "%s%s", test->name, where);
-    if (!strstr(name, wanted)) return;
+    if (!strstr(name, wanted))
+        return;
     int64_t start = now_us();
     for (int tries = 1;; tries++) {
         int64_t gap;
@@ -164,8 +170,10 @@ static void run(const struct test *test, enum judged judged)
             printf("ok %s\n", name);
             return;
         }
-        if (judged == ANY_TIME || gap <= STALL_US || tries == TRIES) break;
-        if (now_us() - start > TRYING_US) break;
+        if (judged == ANY_TIME || gap <= STALL_US || tries == TRIES)
+            break;
+        if (now_us() - start > TRYING_US)
+            break;
         printf("# %s: the machine stood still for %d us; once more (%s)\n", name, (int)gap, reason);
     }
     failed++;
@@ -199,9 +207,11 @@ void runner_start(int argc, char **argv)
 {
     const char *parent = getenv("TMPDIR");
     setvbuf(stdout, NULL, _IOLBF, 0);
-    if (argc > 1) wanted = argv[1];
+    if (argc > 1)
+        wanted = argv[1];
     snprintf(root, sizeof root, "%.100s/leasehold-XXXXXX", parent ? parent : "/tmp");
-    if (!mkdtemp(root)) FAIL("%s: %s", root, strerror(errno));
+    if (!mkdtemp(root))
+        FAIL("%s: %s", root, strerror(errno));
     /* The user's own store and URL stay out of the tests. */
     setenv("XDG_STATE_HOME", root, 1);
     setenv("LEASEHOLD_CONF", "/dev/null", 1);
@@ -218,5 +228,6 @@ int runner_report(void)
 void new_folder(char *path, size_t room)
 {
     snprintf(path, room, "%s/XXXXXX", root);
-    if (!mkdtemp(path)) FAIL("%s: %s", path, strerror(errno));
+    if (!mkdtemp(path))
+        FAIL("%s: %s", path, strerror(errno));
 }

@@ -30,7 +30,8 @@ static struct sockaddr_in loopback(int port)
 static _Noreturn void become_kit(char *options, int channel)
 {
     const char *kit = getenv("KIT_PROGRAM");
-    if (!kit) FAIL("KIT_PROGRAM does not name the kit's program");
+    if (!kit)
+        FAIL("KIT_PROGRAM does not name the kit's program");
     char *words[48] = {(char *)kit, "redis"};
     int count = 2;
     for (char *word = strtok(options, " "); word; word = strtok(NULL, " ")) words[count++] = word;
@@ -101,10 +102,12 @@ struct server *server_start(const char *options)
     CHECK(server);
     snprintf(copy, sizeof copy, "%s", options ? options : "");
     const char *password = strstr(copy, "--requirepass ");
-    if (password) sscanf(password, "--requirepass %31s", server->password);
+    if (password)
+        sscanf(password, "--requirepass %31s", server->password);
     CHECK_INT(0, socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends));
     server->pid = fork();
-    if (server->pid == 0) become_kit(copy, ends[1]);
+    if (server->pid == 0)
+        become_kit(copy, ends[1]);
     close(ends[1]);
     server->channel = ends[0];
     be_patient(server->channel);
@@ -166,8 +169,8 @@ const char *server_ask(struct server *server, const char *format, ...)
     char *text = receive(descriptor, answer, sizeof answer, -1);
     if (text[0] == '$') {
         long bytes = strtol(text + 1, NULL, 10);
-        text = bytes < 0 ? strcpy(answer, "(nil)")
-                         : receive(descriptor, answer, sizeof answer, bytes);
+        text =
+            bytes < 0 ? strcpy(answer, "(nil)") : receive(descriptor, answer, sizeof answer, bytes);
     } else if (text[0] != '-') {
         text++;
     }
@@ -183,7 +186,8 @@ static _Noreturn void speak(int listener, const char *answer)
     for (;;) {
         int connection = accept(listener, NULL, NULL);
         while (recv(connection, heard, sizeof heard, 0) > 0)
-            if (send(connection, answer, strlen(answer), MSG_NOSIGNAL) < 0) break;
+            if (send(connection, answer, strlen(answer), MSG_NOSIGNAL) < 0)
+                break;
         close(connection);
     }
 }
@@ -197,7 +201,8 @@ struct stranger stranger_start(const char *answer)
     CHECK_INT(0, listen(listener, 16));
     CHECK_INT(0, getsockname(listener, (struct sockaddr *)&address, &size));
     struct stranger stranger = {fork(), ntohs(address.sin_port)};
-    if (stranger.pid == 0) speak(listener, answer);
+    if (stranger.pid == 0)
+        speak(listener, answer);
     close(listener);
     return stranger;
 }

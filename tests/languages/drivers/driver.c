@@ -19,8 +19,14 @@ enum { LINE = 4096, WORDS = 64, THINGS = 16 };
 static leasehold_client *client;
 static leasehold_events *events;
 static char url[LINE];
-static struct { char key[32]; leasehold_lock *lock; } locks[THINGS];
-static struct { char key[32]; leasehold_lease *lease; } leases[THINGS];
+static struct {
+    char key[32];
+    leasehold_lock *lock;
+} locks[THINGS];
+static struct {
+    char key[32];
+    leasehold_lease *lease;
+} leases[THINGS];
 static atomic_int interrupted;
 /* A call writes its answer into one end. */
 static int calls[2];
@@ -77,7 +83,8 @@ static size_t decode(char *name)
 }
 
 /* A new lease in the place of one that is over. */
-static leasehold_status keep(const char *key, leasehold_status status, leasehold_lease *lease, char *answer)
+static leasehold_status keep(const char *key, leasehold_status status, leasehold_lease *lease,
+                             char *answer)
 {
     if (status != LEASEHOLD_OK)
         return status;
@@ -203,7 +210,8 @@ static leasehold_status metric(const char *series, char *answer)
         for (; line != NULL; line = strchr(line, '\n')) {
             line += *line == '\n';
             if (strncmp(line, series, length) == 0 && line[length] == ' ')
-                snprintf(answer, 32, "ok %.*s", (int)strcspn(line + length + 1, "\n"), line + length + 1);
+                snprintf(answer, 32, "ok %.*s", (int)strcspn(line + length + 1, "\n"),
+                         line + length + 1);
         }
         leasehold_metrics_free(metrics);
     }
@@ -270,7 +278,8 @@ static leasehold_status do_it(char **word, int words, char *answer)
 
     strcpy(answer, "ok");
     if (is(word, words, "open", 1))
-        return (status = leasehold_client_open(strcpy(url, word[1]), LEASEHOLD_NUL, &client, NULL)) < 0
+        return (status =
+                    leasehold_client_open(strcpy(url, word[1]), LEASEHOLD_NUL, &client, NULL)) < 0
                    ? status
                    : leasehold_client_reopen_after_fork(client, NULL);
     if (strcmp(word[0], "lock") == 0)
@@ -303,7 +312,8 @@ static leasehold_status do_it(char **word, int words, char *answer)
         return leasehold_lease_let_expire_in_ms(*lease_of(word[1]), atoll(word[2]), NULL);
     if (is(word, words, "detach", 1)) {
         lease = *lease_of(word[1]);
-        sprintf(answer, "ok %s %" PRIu64, leasehold_lease_token(lease), leasehold_lease_fence(lease));
+        sprintf(answer, "ok %s %" PRIu64, leasehold_lease_token(lease),
+                leasehold_lease_fence(lease));
         return leasehold_lease_detach(lease, NULL);
     }
     if (is(word, words, "valid", 1)) {
@@ -345,8 +355,7 @@ static char *obey(char *line, char *answer)
 {
     char *word[WORDS], *rest = line;
     int words = 0;
-    while (words < WORDS && (word[words] = strtok_r(rest, " \n", &rest)))
-        words++;
+    while (words < WORDS && (word[words] = strtok_r(rest, " \n", &rest))) words++;
     leasehold_status status = do_it(word, words, answer);
     if (status != LEASEHOLD_OK)
         strcpy(answer, leasehold_status_name(status));

@@ -154,8 +154,10 @@ std::string do_it(const words &word) {
     }
     if (what == "acquire_within")
         return keep(word[1], locks.at(word[2]).acquire_within(ms(word[3])), "timeout");
-    if (what == "attach") return keep(word[1], locks.at(word[2]).attach(word[3], std::stoull(word[4])), "");
-    if (what == "extend") return spelled(word.size() > 2 ? lease().extend_for(ms(word[2])) : lease().extend());
+    if (what == "attach")
+        return keep(word[1], locks.at(word[2]).attach(word[3], std::stoull(word[4])), "");
+    if (what == "extend")
+        return spelled(word.size() > 2 ? lease().extend_for(ms(word[2])) : lease().extend());
     if (what == "release") return spelled(lease().release());
     if (what == "let_expire") return spelled(lease().let_expire_in(ms(word[2])));
     if (what == "detach") {

@@ -60,8 +60,7 @@ static void abandon(leasehold_client *client)
 
 void clients_abandon(void)
 {
-    for (size_t i = 0; i < opened.count; i++)
-        abandon(opened.list[i]);
+    for (size_t i = 0; i < opened.count; i++) abandon(opened.list[i]);
     free(opened.list);
     opened.list = NULL;
     opened.count = opened.room = 0;
@@ -123,10 +122,18 @@ static void set_text(JNIEnv *env, jclass native, jlong handle, jint option, jbyt
     if (!bytes_read(env, native, text, &bytes))
         return;
     switch (option) {
-    case 0: status = leasehold_config_set_label(config, bytes.start, bytes.length); break;
-    case 1: status = leasehold_config_set_language(config, bytes.start, bytes.length); break;
-    case 2: status = leasehold_config_set_program(config, bytes.start, bytes.length); break;
-    case 3: status = leasehold_config_add_metrics_group(config, bytes.start, bytes.length); break;
+    case 0:
+        status = leasehold_config_set_label(config, bytes.start, bytes.length);
+        break;
+    case 1:
+        status = leasehold_config_set_language(config, bytes.start, bytes.length);
+        break;
+    case 2:
+        status = leasehold_config_set_program(config, bytes.start, bytes.length);
+        break;
+    case 3:
+        status = leasehold_config_add_metrics_group(config, bytes.start, bytes.length);
+        break;
     }
     bytes_free(&bytes);
     if (status != LEASEHOLD_OK)
@@ -139,14 +146,30 @@ static void set_config(JNIEnv *env, jclass native, jlong handle, jint option, jl
     leasehold_status status = LEASEHOLD_ERR_BAD_ARGUMENT;
 
     switch (option) {
-    case 0: status = leasehold_config_set_io_timeout_ms(config, value); break;
-    case 1: status = leasehold_config_set_pool(config, (uint32_t)value); break;
-    case 2: status = leasehold_config_set_close_timeout_ms(config, value); break;
-    case 3: status = leasehold_config_set_claim_window_ms(config, value); break;
-    case 4: status = leasehold_config_set_max_ttl_ms(config, value); break;
-    case 5: status = leasehold_config_set_guard_data_loss(config, value != 0); break;
-    case 6: status = leasehold_config_set_register(config, value != 0); break;
-    case 7: status = leasehold_config_set_advise(config, value != 0); break;
+    case 0:
+        status = leasehold_config_set_io_timeout_ms(config, value);
+        break;
+    case 1:
+        status = leasehold_config_set_pool(config, (uint32_t)value);
+        break;
+    case 2:
+        status = leasehold_config_set_close_timeout_ms(config, value);
+        break;
+    case 3:
+        status = leasehold_config_set_claim_window_ms(config, value);
+        break;
+    case 4:
+        status = leasehold_config_set_max_ttl_ms(config, value);
+        break;
+    case 5:
+        status = leasehold_config_set_guard_data_loss(config, value != 0);
+        break;
+    case 6:
+        status = leasehold_config_set_register(config, value != 0);
+        break;
+    case 7:
+        status = leasehold_config_set_advise(config, value != 0);
+        break;
     }
     if (status != LEASEHOLD_OK)
         raise_config(env, native, config, status);
@@ -270,9 +293,9 @@ static void close_client(JNIEnv *env, jclass native, jlong client, jlong timeout
 {
     leasehold_client *closing = HANDLE(leasehold_client, client);
     leasehold_error *error = NULL;
-    leasehold_status status =
-        timeout_ms == NOT_SET ? leasehold_client_close(closing, &error)
-                              : leasehold_client_close_within(closing, timeout_ms, &error);
+    leasehold_status status = timeout_ms == NOT_SET
+                                  ? leasehold_client_close(closing, &error)
+                                  : leasehold_client_close_within(closing, timeout_ms, &error);
 
     if (status != LEASEHOLD_OK)
         raise_status(env, native, status, error);

@@ -32,9 +32,8 @@ static void extend(JNIEnv *env, jclass native, jlong lease, jlong ttl_ms)
 {
     leasehold_lease *extending = HANDLE(leasehold_lease, lease);
     leasehold_error *error = NULL;
-    leasehold_status status =
-        ttl_ms < 0 ? leasehold_lease_extend(extending, &error)
-                   : leasehold_lease_extend_for_ms(extending, ttl_ms, &error);
+    leasehold_status status = ttl_ms < 0 ? leasehold_lease_extend(extending, &error)
+                                         : leasehold_lease_extend_for_ms(extending, ttl_ms, &error);
 
     if (status != LEASEHOLD_OK)
         raise_status(env, native, status, error);
@@ -77,8 +76,7 @@ static void close_lease(JNIEnv *env, jclass native, jlong lease)
 static void let_expire(JNIEnv *env, jclass native, jlong lease)
 {
     leasehold_error *error = NULL;
-    leasehold_status status =
-        leasehold_lease_let_expire(HANDLE(leasehold_lease, lease), &error);
+    leasehold_status status = leasehold_lease_let_expire(HANDLE(leasehold_lease, lease), &error);
 
     leasehold_lease_free(HANDLE(leasehold_lease, lease));
     if (status != LEASEHOLD_OK)
@@ -115,17 +113,11 @@ static void abandon(JNIEnv *env, jclass native, jlong lease)
 }
 
 static const JNINativeMethod methods[] = {
-    {"fence", "(J)J", fence},
-    {"token", "(J)[B", token},
-    {"remaining", "(J)J", remaining},
-    {"isValid", "(J)Z", is_valid},
-    {"extend", "(JJ)V", extend},
-    {"watch", "(JJ)J", watch},
-    {"release", "(J)V", release},
-    {"closeLease", "(J)V", close_lease},
-    {"letExpire", "(J)V", let_expire},
-    {"letExpireIn", "(JJ)V", let_expire_in},
-    {"detach", "(J)V", detach},
-    {"abandonLease", "(J)V", abandon},
+    {"fence", "(J)J", fence},          {"token", "(J)[B", token},
+    {"remaining", "(J)J", remaining},  {"isValid", "(J)Z", is_valid},
+    {"extend", "(JJ)V", extend},       {"watch", "(JJ)J", watch},
+    {"release", "(J)V", release},      {"closeLease", "(J)V", close_lease},
+    {"letExpire", "(J)V", let_expire}, {"letExpireIn", "(JJ)V", let_expire_in},
+    {"detach", "(J)V", detach},        {"abandonLease", "(J)V", abandon},
 };
 const struct methods lease_methods = METHODS(methods);

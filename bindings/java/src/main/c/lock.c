@@ -70,8 +70,7 @@ static void set_wait_mode(JNIEnv *env, jclass native, jlong lock, jint mode)
     leasehold_lock_set_wait_mode(HANDLE(leasehold_lock, lock), mode);
 }
 
-static void set_backoff(JNIEnv *env, jclass native, jlong lock, jlong first_ms,
-                        jlong longest_ms)
+static void set_backoff(JNIEnv *env, jclass native, jlong lock, jlong first_ms, jlong longest_ms)
 {
     leasehold_lock_set_backoff_ms(HANDLE(leasehold_lock, lock), first_ms, longest_ms);
     raise_refused(env, native, lock);
@@ -188,16 +187,11 @@ static void free_lock(JNIEnv *env, jclass native, jlong lock)
 }
 
 static const JNINativeMethod methods[] = {
-    {"setTimes", "(JJJJJ)V", set_times},
-    {"setAttempts", "(JI)V", set_attempts},
-    {"setRenew", "(JZ)V", set_renew},
-    {"setWaitMode", "(JI)V", set_wait_mode},
-    {"setBackoff", "(JJJ)V", set_backoff},
-    {"tryAcquire", "(J)J", try_acquire},
-    {"acquire", "(JJZ)J", acquire},
-    {"attach", "(J[BJ)J", attach},
-    {"inspect", "(J[J)[[B", inspect},
-    {"breakHeld", "(JJ[B)J", break_held},
+    {"setTimes", "(JJJJJ)V", set_times},   {"setAttempts", "(JI)V", set_attempts},
+    {"setRenew", "(JZ)V", set_renew},      {"setWaitMode", "(JI)V", set_wait_mode},
+    {"setBackoff", "(JJJ)V", set_backoff}, {"tryAcquire", "(J)J", try_acquire},
+    {"acquire", "(JJZ)J", acquire},        {"attach", "(J[BJ)J", attach},
+    {"inspect", "(J[J)[[B", inspect},      {"breakHeld", "(JJ[B)J", break_held},
     {"freeLock", "(J)V", free_lock},
 };
 const struct methods lock_methods = METHODS(methods);

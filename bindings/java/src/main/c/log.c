@@ -65,8 +65,7 @@ static void *read_on(void *argument)
     struct reader *reader = argument;
     struct pollfd readable = {.fd = reader->descriptor, .events = POLLIN};
 
-    while (read_some(reader))
-        poll(&readable, 1, -1);
+    while (read_some(reader)) poll(&readable, 1, -1);
     close(reader->descriptor);
     free(reader);
     return NULL;

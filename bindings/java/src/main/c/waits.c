@@ -69,11 +69,8 @@ static void free_waits(JNIEnv *env, jclass native, jlong waits)
 }
 
 static const JNINativeMethod methods[] = {
-    {"openWaits", "()J", open_waits},
-    {"startWait", "(JJJJ)V", start_wait},
-    {"nextWait", "(J)J", next_wait},
-    {"takeWait", "(JJ)J", take_wait},
-    {"stopWait", "(JJ)V", stop_wait},
-    {"freeWaits", "(J)V", free_waits},
+    {"openWaits", "()J", open_waits}, {"startWait", "(JJJJ)V", start_wait},
+    {"nextWait", "(J)J", next_wait},  {"takeWait", "(JJ)J", take_wait},
+    {"stopWait", "(JJ)V", stop_wait}, {"freeWaits", "(J)V", free_waits},
 };
 const struct methods wait_methods = METHODS(methods);

@@ -63,7 +63,8 @@ public final class ScheduledJob {
         for (int node = 1; node <= NODES; node++) {
             nodes.add(start(node, name, runs));
         }
-        System.out.println(NODES + " nodes have " + name + " on their timetables, once per " + INTERVAL.toMillis() + " ms.");
+        System.out.println(
+                NODES + " nodes have " + name + " on their timetables, once per " + INTERVAL.toMillis() + " ms.");
 
         Run last = null;
         for (int i = 0; i < RUNS; i++) {

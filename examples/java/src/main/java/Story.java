@@ -58,7 +58,8 @@ public final class Story {
             }
 
             try (Lease second = elsewhere.acquire()) {
-                System.out.println("We give it back; the second one takes it, with the larger fence " + second.fence() + ".");
+                System.out.println(
+                        "We give it back; the second one takes it, with the larger fence " + second.fence() + ".");
                 need(second.fence() > oldFence);
                 need(till.charge(10, second.fence()));
                 need(!till.charge(20, oldFence));

@@ -66,10 +66,11 @@ public final class LeaseholdClient implements AutoCloseable {
      * </pre>
      *
      * <p>Any of them takes {@code ?prefix=}, {@code io_timeout=}, {@code pool=},
-     * {@code close_timeout=}, {@code claim_window=} and {@code max_ttl=}; servers also {@code replicas=}, {@code guard_data_loss=} and {@code fence_life=}, and those over
-     * TLS {@code ca=}, {@code cert=} and {@code key=}.
-     * A Redis store connects when it is first asked, so a client can be opened before its server;
-     * {@link #ping()} asks at once. An SQLite file is opened here.
+     * {@code close_timeout=}, {@code claim_window=} and {@code max_ttl=}; servers also
+     * {@code replicas=}, {@code guard_data_loss=} and {@code fence_life=}, and
+     * those over TLS {@code ca=}, {@code cert=} and {@code key=}. A Redis store connects when it is
+     * first asked, so a client can be opened before its server; {@link #ping()} asks at once. An
+     * SQLite file is opened here.
      *
      * @param url where the locks are kept
      * @return an open client

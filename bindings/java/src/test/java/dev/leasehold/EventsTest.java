@@ -12,6 +12,7 @@ import java.time.Duration;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
+import java.util.function.Consumer;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 
@@ -101,9 +102,10 @@ class EventsTest {
         var told = new LinkedBlockingQueue<LeaseEvent>();
         var uncaught = new LinkedBlockingQueue<Throwable>();
         Thread.setDefaultUncaughtExceptionHandler((thread, e) -> uncaught.add(e));
-        try (var failing = client.onEvent(event -> {
-                    throw new IllegalStateException("of the listener");
-                });
+        Consumer<LeaseEvent> fails = event -> {
+            throw new IllegalStateException("of the listener");
+        };
+        try (var failing = client.onEvent(fails);
                 var subscription = client.onEvent(told::add)) {
             for (int i = 0; i < 2; i++) {
                 Lease lease = loseSoon();

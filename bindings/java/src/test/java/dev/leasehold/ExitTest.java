@@ -55,7 +55,7 @@ class ExitTest {
                     System.out.println("ready");
                     Thread.sleep(1_000_000);
                 }
-                default -> {}
+                default -> { }
             }
             System.out.println("end of main");
         }

@@ -10,6 +10,7 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.time.Duration;
+import java.util.List;
 import java.util.concurrent.FutureTask;
 import java.util.concurrent.ThreadLocalRandom;
 import org.junit.jupiter.api.AfterEach;
@@ -102,12 +103,12 @@ class InterruptTest {
     @Test
     void anInterruptBeforeTheWaitEndsItToo() throws Exception {
         LeaseholdLock lock = client.lock(name).asLock();
-        for (Wait wait : new Wait[] {
-            () -> client.lock(name).acquire(),
-            lock::lockInterruptibly,
-            () -> lock.tryLock(0, SECONDS),
-            () -> lock.tryLock(1, SECONDS),
-        }) {
+        List<Wait> waits = List.of(
+                () -> client.lock(name).acquire(),
+                lock::lockInterruptibly,
+                () -> lock.tryLock(0, SECONDS),
+                () -> lock.tryLock(1, SECONDS));
+        for (Wait wait : waits) {
             Thread.currentThread().interrupt();
             assertThrows(InterruptedException.class, wait::call);
             assertFalse(Thread.currentThread().isInterrupted());

@@ -82,7 +82,8 @@ class RedisStoreTest extends StoreContract {
         try (var client = brief.connect()) {
             assertThrows(LeaseholdException.class, () -> client.initialize(false));
             client.lock(Names.fresh()).ttl(ofSeconds(5)).tryAcquire().close();
-            String tooLong = assertThrows(LeaseholdException.class, () -> client.lock("n").ttl(ofSeconds(6))).getMessage();
+            String tooLong = assertThrows(LeaseholdException.class, () -> client.lock("n").ttl(ofSeconds(6)))
+                    .getMessage();
             assertTrue(tooLong.contains("the ttl is 6 s; it goes from 3 ms to 5 s, this store's max_ttl"), tooLong);
             assertEquals(
                     Status.SEALED, assertThrows(LeaseholdException.class, () -> brief.pool(2)).status());

@@ -68,7 +68,7 @@ class LockProviderTest {
     }
 
     @Test
-    void one_has_it_until_it_is_unlocked() {
+    void oneHasItUntilItIsUnlocked() {
         for (int i = 0; i < 10; i++) {
             SimpleLock lock = lock().orElseThrow();
             assertTrue(lock().isEmpty());
@@ -79,7 +79,7 @@ class LockProviderTest {
     }
 
     @Test
-    void what_is_not_unlocked_is_free_after_lock_at_most_for() throws InterruptedException {
+    void whatIsNotUnlockedIsFreeAfterLockAtMostFor() throws InterruptedException {
         lock(Duration.ofMillis(50), Duration.ZERO).orElseThrow();
         eventuallyFree();
         lock().orElseThrow().unlock();
@@ -91,7 +91,7 @@ class LockProviderTest {
     }
 
     @Test
-    void it_is_kept_for_lock_at_least_for() throws InterruptedException {
+    void itIsKeptForLockAtLeastFor() throws InterruptedException {
         lock(Duration.ofMinutes(5), Duration.ofSeconds(2)).orElseThrow().unlock();
         assertTrue(lock().isEmpty());
         eventuallyFree();
@@ -101,7 +101,7 @@ class LockProviderTest {
     }
 
     @Test
-    void it_is_extended_while_it_is_held() throws InterruptedException {
+    void itIsExtendedWhileItIsHeld() throws InterruptedException {
         SimpleLock first = lock(Duration.ofSeconds(1), Duration.ZERO).orElseThrow();
         SimpleLock second = first.extend(Duration.ofMinutes(5), Duration.ofSeconds(60)).orElseThrow();
         assertThrows(IllegalStateException.class, first::unlock);
@@ -112,7 +112,7 @@ class LockProviderTest {
     }
 
     @Test
-    void what_ran_out_is_not_extended() throws InterruptedException {
+    void whatRanOutIsNotExtended() throws InterruptedException {
         SimpleLock lock = lock(Duration.ofMillis(50), Duration.ZERO).orElseThrow();
         SimpleLock other = lock(Duration.ofMillis(50), Duration.ZERO).orElse(null);
         eventuallyFree();
@@ -121,7 +121,7 @@ class LockProviderTest {
     }
 
     @Test
-    void a_job_that_took_too_long_is_logged_and_keeps_its_own_exception() {
+    void aJobThatTookTooLongIsLoggedAndKeepsItsOwnException() {
         List<LogRecord> logged = new CopyOnWriteArrayList<>();
         var handler = new Handler() {
             @Override
@@ -156,13 +156,13 @@ class LockProviderTest {
     }
 
     @Test
-    void what_no_lock_can_have_is_an_error() {
+    void whatNoLockCanHaveIsAnError() {
         assertThrows(LeaseholdException.class, () -> lock(Duration.ofDays(400), Duration.ZERO));
         assertFalse(isLocked());
     }
 
     @Test
-    void threads_exclude_each_other() throws InterruptedException {
+    void threadsExcludeEachOther() throws InterruptedException {
         int[] counter = {0};
         var threads = Executors.newFixedThreadPool(4);
         for (int i = 0; i < 4; i++) {
@@ -229,7 +229,7 @@ class LockProviderTest {
     }
 
     @Test
-    void spring_runs_a_job_while_nobody_else_does() throws InterruptedException {
+    void springRunsAJobWhileNobodyElseDoes() throws InterruptedException {
         var elsewhere = client.lock("jobs:nightly").tryAcquire();
         try (var context = new AnnotationConfigApplicationContext(Jobs.class)) {
             assertFalse(Jobs.RAN.await(300, TimeUnit.MILLISECONDS));

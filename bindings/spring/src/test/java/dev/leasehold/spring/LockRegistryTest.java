@@ -52,7 +52,7 @@ class LockRegistryTest {
     }
 
     @Test
-    void a_lock_is_one_in_all_registries_and_reentrant() throws Exception {
+    void aLockIsOneInAllRegistriesAndReentrant() throws Exception {
         Lock lock = registry.obtain(key);
         lock.lock();
         registry.obtain(key).lockInterruptibly();
@@ -71,7 +71,7 @@ class LockRegistryTest {
     }
 
     @Test
-    void one_thread_waits_for_another() throws Exception {
+    void oneThreadWaitsForAnother() throws Exception {
         Lock lock = registry.obtain(key);
         lock.lock();
         var waits = CompletableFuture.runAsync(() -> {
@@ -85,7 +85,7 @@ class LockRegistryTest {
     }
 
     @Test
-    void only_the_thread_that_holds_it_unlocks_and_renews() throws Exception {
+    void onlyTheThreadThatHoldsItUnlocksAndRenews() throws Exception {
         registry.obtain(key).lock();
         assertTrue(elsewhere(() -> {
             assertThrows(IllegalMonitorStateException.class, registry.obtain(key)::unlock);
@@ -100,7 +100,7 @@ class LockRegistryTest {
     }
 
     @Test
-    void a_lock_that_was_lost_says_so() throws Exception {
+    void aLockThatWasLostSaysSo() throws Exception {
         var unrenewed = new LeaseholdLockRegistry(
                 key -> client.lock("orders:" + key).ttl(Duration.ofMillis(100)).renew(false));
         Lock lock = unrenewed.obtain(key);
@@ -111,7 +111,7 @@ class LockRegistryTest {
     }
 
     @Test
-    void a_key_that_would_be_another_lock_in_each_process_is_refused() {
+    void aKeyThatWouldBeAnotherLockInEachProcessIsRefused() {
         var noText = new Object();
         for (Object bad : new Object[] {null, noText, new byte[] {1}}) {
             assertThrows(IllegalArgumentException.class, () -> registry.obtain(bad));
@@ -125,7 +125,7 @@ class LockRegistryTest {
     }
 
     @Test
-    void a_block_is_executed_under_its_lock() throws Exception {
+    void aBlockIsExecutedUnderItsLock() throws Exception {
         int held = registry.executeLocked(key, () -> {
             assertFalse(elsewhere.obtain(key).tryLock());
             return registry.obtain(key).getHoldCount();
@@ -136,7 +136,7 @@ class LockRegistryTest {
     }
 
     @Test
-    void one_of_two_is_leader_until_it_stops() throws Exception {
+    void oneOfTwoIsLeaderUntilItStops() throws Exception {
         BlockingQueue<String> said = new LinkedBlockingQueue<>();
         var first = initiator(registry, candidate("first", said));
         var second = initiator(elsewhere, candidate("second", said));

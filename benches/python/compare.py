@@ -17,7 +17,8 @@ import socket
 import statistics
 import sys
 import time
-from typing import Callable, Dict, Iterable, Iterator, List
+from collections.abc import Iterable, Iterator
+from typing import Callable
 
 import redis
 
@@ -60,7 +61,7 @@ def bare(port: int, cycle: Callable[[], None]) -> Callable[[], None]:
     return limit
 
 
-def scripts(lines: Iterable[bytes]) -> Iterator[List[bytes]]:
+def scripts(lines: Iterable[bytes]) -> Iterator[list[bytes]]:
     """The scripts that clients called, out of lines such as `+1.5 [0 127.0.0.1:50] "GET" "a"`."""
     for line in lines:
         words = [
@@ -73,7 +74,7 @@ def scripts(lines: Iterable[bytes]) -> Iterator[List[bytes]]:
             yield words
 
 
-def subjects(url: str, core: int) -> Dict[str, Callable[[], None]]:
+def subjects(url: str, core: int) -> dict[str, Callable[[], None]]:
     theirs = redis.Redis.from_url(url)
     os.sched_setaffinity(theirs.info("server")["process_id"], {core})
     client = leasehold.connect(url)
@@ -105,9 +106,9 @@ def subjects(url: str, core: int) -> Dict[str, Callable[[], None]]:
     }
 
 
-def measure(cycles: Dict[str, Callable[[], None]], seconds: float) -> Dict[str, float]:
+def measure(cycles: dict[str, Callable[[], None]], seconds: float) -> dict[str, float]:
     """Medians in microseconds."""
-    took: Dict[str, List[int]] = {name: [] for name in cycles}
+    took: dict[str, list[int]] = {name: [] for name in cycles}
     for cycle in cycles.values():  # Scripts are loaded and connections made before it counts.
         for _ in range(TURN):
             cycle()

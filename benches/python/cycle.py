@@ -6,12 +6,11 @@ number; the answer is a line with what so many cycles took, in nanoseconds.
 
 import sys
 from time import perf_counter_ns
-from typing import List
 
 import leasehold
 
 
-def cycles(lock: leasehold.Lock, count: int) -> List[int]:
+def cycles(lock: leasehold.Lock, count: int) -> list[int]:
     """How long each of `count` cycles of taking the lock and giving it back took."""
     took = []
     for _ in range(count):

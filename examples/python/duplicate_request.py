@@ -13,7 +13,6 @@ import urllib.error
 import urllib.request
 import uuid
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Dict, List
 
 import leasehold
 
@@ -22,8 +21,8 @@ class Database:
     """Refuses a write whose fence is smaller than one that it has seen."""
 
     def __init__(self) -> None:
-        self.fences: Dict[str, int] = {}
-        self.orders: List[str] = []
+        self.fences: dict[str, int] = {}
+        self.orders: list[str] = []
 
     def place(self, order: str, fence: int) -> None:
         if fence < self.fences.get(order, 0):
@@ -65,7 +64,7 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
-def post(url: str, statuses: List[int]) -> None:
+def post(url: str, statuses: list[int]) -> None:
     try:
         with urllib.request.urlopen(url, data=b"") as answer:
             statuses.append(answer.status)
@@ -76,7 +75,7 @@ def post(url: str, statuses: List[int]) -> None:
 def main() -> None:
     shop = Shop()
     url = f"http://127.0.0.1:{shop.server_port}/{uuid.uuid4()}"
-    statuses: List[int] = []
+    statuses: list[int] = []
     clicks = [threading.Thread(target=post, args=(url, statuses)) for _ in range(5)]
     for click in clicks:
         click.start()

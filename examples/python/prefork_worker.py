@@ -12,7 +12,6 @@ import tempfile
 import time
 import uuid
 from pathlib import Path
-from typing import List
 
 import leasehold
 
@@ -45,7 +44,7 @@ def main() -> None:
         url = os.environ.get("LEASEHOLD_URL") or f"sqlite:{folder}/locks.db"
         client = leasehold.connect(url)
         queue, feed = os.pipe()
-        workers: List[int] = []
+        workers: list[int] = []
         for _ in range(WORKERS):
             child = os.fork()
             if child == 0:

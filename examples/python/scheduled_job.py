@@ -13,7 +13,6 @@ import time
 import urllib.request
 import uuid
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import List
 
 import leasehold
 
@@ -24,7 +23,7 @@ RUN = uuid.uuid4()
 class Node:
     """One process of the application; here, one thread."""
 
-    def __init__(self, number: int, reports: List[str]) -> None:
+    def __init__(self, number: int, reports: list[str]) -> None:
         self.number = number
         self.reports = reports
         self.client = leasehold.connect()
@@ -67,7 +66,7 @@ class Node:
 
 
 def main() -> None:
-    reports: List[str] = []
+    reports: list[str] = []
     start = time.monotonic()
     nodes = [Node(number, reports) for number in range(3)]
     time.sleep(3.5 * INTERVAL)

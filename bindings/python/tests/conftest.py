@@ -7,8 +7,9 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Callable, Iterator, List
+from typing import Any, Callable
 
 import pytest
 import redis
@@ -102,7 +103,7 @@ def until() -> Until:
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
-def script(text: str, *arguments: str) -> List[str]:
+def script(text: str, *arguments: str) -> list[str]:
     """The command of a Python program."""
     return [sys.executable, "-c", textwrap.dedent(text), *arguments]
 

@@ -2,7 +2,7 @@
 classes. What has to fail is listed, and fails the run if it passes."""
 
 import importlib
-from typing import Any, List
+from typing import Any
 
 import pytest
 
@@ -20,12 +20,12 @@ ON_PURPOSE = {
 }
 
 for name in ("redis.lock", "redis.client"):
-    setattr(importlib.import_module(name), "Lock", leasehold.compat.Lock)
+    setattr(importlib.import_module(name), "Lock", leasehold.compat.Lock)  # noqa: B010
 for name in ("redis.asyncio.lock", "redis.asyncio.client"):
-    setattr(importlib.import_module(name), "Lock", leasehold.compat.aio.Lock)
+    setattr(importlib.import_module(name), "Lock", leasehold.compat.aio.Lock)  # noqa: B010
 
 
-def pytest_collection_modifyitems(items: List[Any]) -> None:
+def pytest_collection_modifyitems(items: list[Any]) -> None:
     missing = set(ON_PURPOSE)
     for item in items:
         place = item.nodeid.split("[")[0]

@@ -3,9 +3,10 @@
 import os
 import socket
 import subprocess
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Iterator, List, Optional
+from typing import Optional
 
 #: Starts servers.
 KIT = os.environ.get("KIT_PROGRAM") or str(Path(__file__).parents[3] / "tests/kit/run")
@@ -22,7 +23,7 @@ def exchange(port: int, *words: str, timeout: float = 5.0) -> bytes:
 
 
 @contextmanager
-def group(kind: str) -> Iterator[List[int]]:
+def group(kind: str) -> Iterator[list[int]]:
     """The ports of a Cluster, or of a group with its Sentinels behind its servers."""
     kit = subprocess.Popen([KIT, kind], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert kit.stdout is not None

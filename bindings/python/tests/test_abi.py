@@ -3,7 +3,7 @@
 import ctypes
 import re
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any
 
 import pytest
 
@@ -13,7 +13,7 @@ from leasehold import _abi, _errors, _events, _loader, _lock
 ROOT = Path(__file__).resolve().parents[3]
 HEADER = (ROOT / "include/leasehold.h").read_text()
 
-_TYPES: Dict[str, Any] = {
+_TYPES: dict[str, Any] = {
     "void": None,
     "bool": ctypes.c_bool,
     "int": ctypes.c_int,
@@ -40,12 +40,12 @@ def _python_type(c_type: str) -> Any:
     return ctypes.c_void_p if "*" in c_type else _TYPES[c_type.strip()]
 
 
-def _prototypes() -> Dict[str, List[Any]]:
+def _prototypes() -> dict[str, list[Any]]:
     """Result and arguments of each function of the header, as ctypes calls them."""
-    text = re.sub(r"/\*.*?\*/", "", HEADER, flags=re.S)
+    text = re.sub(r"/\*.*?\*/", "", HEADER, flags=re.DOTALL)
     found = {}
     pattern = r"^([\w ]+?[ *]+)(leasehold_\w+)\(([^)]*)\);"
-    for result, name, arguments in re.findall(pattern, text, flags=re.M):
+    for result, name, arguments in re.findall(pattern, text, flags=re.MULTILINE):
         types = [re.sub(r"\w+$", "", argument.strip()) for argument in arguments.split(",")]
         if arguments == "void":
             types = []
@@ -70,9 +70,9 @@ def test_a_declaration_is_as_in_the_header(name: str) -> None:
     assert declared == expected
 
 
-def _constants(prefix: str) -> Dict[str, int]:
+def _constants(prefix: str) -> dict[str, int]:
     pattern = rf"^#define LEASEHOLD_({prefix}\w+) \(?(-?\d+)\)?$"
-    return {name: int(number) for name, number in re.findall(pattern, HEADER, flags=re.M)}
+    return {name: int(number) for name, number in re.findall(pattern, HEADER, flags=re.MULTILINE)}
 
 
 def test_every_status_has_an_exception() -> None:
@@ -102,11 +102,13 @@ def test_counters_are_in_the_order_of_their_numbers() -> None:
 
 def test_wait_modes_are_in_the_order_of_their_numbers() -> None:
     numbers = _constants("WAIT_MODE_")
-    assert {f"WAIT_MODE_{mode.upper()}": number for number, mode in enumerate(_lock.WAIT_MODES)} == numbers
+    assert {
+        f"WAIT_MODE_{mode.upper()}": number for number, mode in enumerate(_lock.WAIT_MODES)
+    } == numbers
 
 
 def test_the_version_of_the_interface_is_the_headers() -> None:
-    assert _loader.ABI_VERSION == _constants("ABI_")["ABI_VERSION"]
+    assert _constants("ABI_")["ABI_VERSION"] == _loader.ABI_VERSION
     assert leasehold.__version__ in HEADER
 
 

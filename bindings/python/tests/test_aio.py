@@ -6,7 +6,8 @@ import signal
 import subprocess
 import threading
 import time
-from typing import Any, Coroutine, List, Tuple, TypeVar
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
 import pytest
 from conftest import Run, script
@@ -78,7 +79,7 @@ def test_each_task_has_its_own_lease(client: leasehold.Client, name: str) -> Non
     async def story() -> None:
         lock = client.lock(name, wait=50)
         inside = 0
-        fences: List[int] = []
+        fences: list[int] = []
 
         async def work() -> None:
             nonlocal inside
@@ -130,7 +131,7 @@ def test_hundreds_of_waiting_tasks_need_no_threads(
     one = other.lock(name).acquire()
 
     async def story() -> None:
-        turns: List[int] = []
+        turns: list[int] = []
 
         async def work(number: int) -> None:
             async with client.lock(name):
@@ -176,7 +177,7 @@ def test_loops_of_several_threads_wait_each_for_its_own(
     client: leasehold.Client, name: str
 ) -> None:
     lock = client.lock(name, wait=50)
-    fences: List[int] = []
+    fences: list[int] = []
 
     async def work() -> None:
         for _ in range(10):
@@ -352,7 +353,7 @@ def test_a_callback_can_cancel_the_work(
 ) -> None:
     async def story() -> None:
         lock = redis_client.lock(name, ttl=3)
-        losses: List[Tuple[str, int]] = []
+        losses: list[tuple[str, int]] = []
 
         async def work() -> None:
             task = asyncio.current_task()
@@ -368,7 +369,7 @@ def test_a_callback_can_cancel_the_work(
                 server.call("DEL", name)
                 await asyncio.sleep(50)
 
-        fences: List[int] = []
+        fences: list[int] = []
         with pytest.raises(asyncio.CancelledError):
             await asyncio.ensure_future(work())
         assert losses == [(threading.current_thread().name, fences[0])]
@@ -380,7 +381,7 @@ def test_a_callback_that_is_on_its_way_can_be_taken_back(
     server: Server, redis_client: leasehold.Client, name: str
 ) -> None:
     async def story() -> None:
-        losses: List[leasehold.Event] = []
+        losses: list[leasehold.Event] = []
         taken_back, released, last = [
             await aio.acquire(redis_client.lock(name + end, ttl=1)) for end in "abc"
         ]

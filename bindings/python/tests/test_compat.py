@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from typing import Any, Callable, List
+from typing import Any, Callable
 
 import pytest
 import redis
@@ -182,9 +182,7 @@ def test_extending_adds(make: Make, server: Server, name: str) -> None:
 
 
 @pytest.mark.parametrize("by, replace", [(-10, False), (-99, False), (0, True), (-1, True)])
-def test_extending_to_no_time_frees_it(
-    make: Make, rival: Make, by: float, replace: bool
-) -> None:
+def test_extending_to_no_time_frees_it(make: Make, rival: Make, by: float, replace: bool) -> None:
     lock = make(timeout=10)
     lock.acquire()
     assert lock.extend(by, replace) is True
@@ -219,8 +217,8 @@ def test_a_name_of_another_type(
 
 def test_a_name_in_the_encoding_of_the_client(server: Server, name: str) -> None:
     """With hiredis, redis-py sends UTF-8 all the same."""
-    kinds: List[Any] = [redis.lock.Lock, leasehold.compat.Lock]
-    seen: List[Any] = []
+    kinds: list[Any] = [redis.lock.Lock, leasehold.compat.Lock]
+    seen: list[Any] = []
     with redis.Redis(port=server.port, encoding="latin-1") as latin:
         for kind in kinds:
             with kind(latin, name + "\xe9", timeout=10):
@@ -239,7 +237,7 @@ EXTEND_TO = """
 
 
 def test_a_script_of_ones_own(theirs: "redis.Redis", server: Server, name: str) -> None:
-    kinds: List[Any] = [redis.lock.Lock, leasehold.compat.Lock]
+    kinds: list[Any] = [redis.lock.Lock, leasehold.compat.Lock]
     for kind in kinds:
         lock = kind(theirs, name, timeout=60)
         lock.lua_extend = theirs.register_script(EXTEND_TO)
@@ -284,7 +282,7 @@ def test_fractions_of_a_second(make: Make, server: Server, name: str) -> None:
 def test_each_thread_has_its_own_token(make: Make) -> None:
     lock = make(timeout=10, thread_local=True)
     lock.acquire()
-    seen: List[Any] = []
+    seen: list[Any] = []
     thread = threading.Thread(target=lambda: seen.append(getattr(lock.local, "token", None)))
     thread.start()
     thread.join()
@@ -296,7 +294,7 @@ def test_each_thread_has_its_own_token(make: Make) -> None:
 def test_threads_can_share_a_token(make: Make, timeout: Any) -> None:
     lock = make(timeout=timeout, thread_local=False)
     lock.acquire()
-    seen: List[Any] = []
+    seen: list[Any] = []
 
     def release() -> None:
         seen.append(lock.owned())
@@ -376,8 +374,8 @@ def test_options_are_attributes(make: Make, name: str) -> None:
 
 
 def test_contention_of_the_two(make: Make, rival: Make) -> None:
-    inside: List[int] = []
-    most: List[int] = []
+    inside: list[int] = []
+    most: list[int] = []
 
     def work(make: Make) -> None:
         lock = make(timeout=30, sleep=0.001)

@@ -3,7 +3,8 @@ stories of test_compat_uses.py tell, and redis-py's own tests, which `run-tests 
 
 import asyncio
 import inspect
-from typing import Any, Awaitable, Callable, List, Tuple, TypeVar
+from collections.abc import Awaitable
+from typing import Any, Callable, TypeVar
 
 import pytest
 import redis
@@ -34,7 +35,7 @@ def tell(server: Server, story: Story[_T], **options: Any) -> _T:
 
 
 def test_every_argument_is_there() -> None:
-    def parameters(function: Any) -> List[Tuple[str, Any]]:
+    def parameters(function: Any) -> list[tuple[str, Any]]:
         found = inspect.signature(function).parameters.values()
         return [(one.name, one.default) for one in found]
 
@@ -67,7 +68,10 @@ def test_a_holder_without_a_timeout_is_renewed_and_has_a_ttl(server: Server, nam
 
 def test_it_excludes_redis_pys_own(server: Server, name: str) -> None:
     async def story(client: Any) -> None:
-        ours, theirs = Lock(client, name, timeout=10), redis.asyncio.lock.Lock(client, name, timeout=10)
+        ours, theirs = (
+            Lock(client, name, timeout=10),
+            redis.asyncio.lock.Lock(client, name, timeout=10),
+        )
         async with ours:
             assert not await theirs.acquire(blocking=False)
         async with theirs:
@@ -97,8 +101,8 @@ def test_a_task_that_is_cancelled_leaves_no_lock_behind(server: Server, name: st
 
 
 def test_waiters_have_it_one_after_the_other(server: Server, name: str) -> None:
-    inside: List[int] = []
-    most: List[int] = []
+    inside: list[int] = []
+    most: list[int] = []
 
     async def story(client: Any) -> None:
         async def work() -> None:
@@ -170,7 +174,7 @@ def test_the_server_is_missing(own_server: Server, name: str) -> None:
 
 
 def test_the_master_that_sentinels_name(name: str) -> None:
-    async def story(ports: List[int]) -> None:
+    async def story(ports: list[int]) -> None:
         manager: Any = sentinel_of([("127.0.0.1", port) for port in ports[-3:]])
         client = manager.master_for("mymaster")
         async with Lock(client, name, timeout=20) as lock:
@@ -183,7 +187,9 @@ def test_the_master_that_sentinels_name(name: str) -> None:
         asyncio.run(story(ports))
 
 
-def test_what_cannot_be_followed_is_refused(theirs: "redis.Redis", server: Server, name: str) -> None:
+def test_what_cannot_be_followed_is_refused(
+    theirs: "redis.Redis", server: Server, name: str
+) -> None:
     async def story(client: Any) -> None:
         with pytest.raises(TypeError, match="pipeline.*the client that made it"):
             Lock(client.pipeline(), name)

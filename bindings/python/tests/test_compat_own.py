@@ -2,8 +2,9 @@
 
 import inspect
 import ssl
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Optional
 
 import pytest
 import redis
@@ -27,7 +28,7 @@ def test_exceptions_are_redis_pys() -> None:
 
 
 def test_every_argument_is_there() -> None:
-    def parameters(function: Any) -> List[Tuple[str, Any]]:
+    def parameters(function: Any) -> list[tuple[str, Any]]:
         found = inspect.signature(function).parameters.values()
         return [(one.name, one.default) for one in found]
 
@@ -174,7 +175,7 @@ def test_the_server_of_a_pool_that_names_none() -> None:
     ],
 )
 def test_a_connection_that_is_not_made_as_redis_py_would_is_refused(
-    options: Dict[str, Any], refused: Optional[str]
+    options: dict[str, Any], refused: Optional[str]
 ) -> None:
     client = redis.Redis(host="h", ssl=True, **options)
     if refused is None:
@@ -261,7 +262,7 @@ def test_where_sentinels_are_and_what_they_are_told() -> None:
     assert made(told) == expected
     assert made(ssl=True) == "rediss+sentinel://h:1,[::1]:2/a%20b/0?sentinel_tls=no"
     assert made({"ssl": True}, ssl=True) == "rediss+sentinel://h:1,[::1]:2/a%20b/0"
-    cases: List[Tuple[Any, Dict[str, Any], str]] = [
+    cases: list[tuple[Any, dict[str, Any], str]] = [
         ({"ssl": True}, {}, "speak TLS"),
         ({"ssl": True, "ssl_ca_certs": "/ca"}, {"ssl": True}, "different certificates"),
         ({"credential_provider": 1}, {}, "credential_provider"),
@@ -274,9 +275,7 @@ def test_where_sentinels_are_and_what_they_are_told() -> None:
             made(sentinel, **options)
 
 
-def test_a_cluster_that_connects_in_a_way_of_its_own_is_refused(
-    cluster: Any, name: str
-) -> None:
+def test_a_cluster_that_connects_in_a_way_of_its_own_is_refused(cluster: Any, name: str) -> None:
     node = cluster.get_nodes()[0]
     for option, value in [
         ("redis_connect_func", lambda connection: connection.on_connect()),
@@ -290,7 +289,7 @@ def test_a_cluster_that_connects_in_a_way_of_its_own_is_refused(
 
 @pytest.mark.parametrize("value", ["5", b"5"])
 def test_a_time_that_is_text(value: Any, theirs: "redis.Redis", name: str) -> None:
-    kinds: List[Any] = [redis.lock.Lock, leasehold.compat.Lock]
+    kinds: list[Any] = [redis.lock.Lock, leasehold.compat.Lock]
     for kind in kinds:
         with pytest.raises(redis.exceptions.ResponseError, match="not an integer"):
             kind(theirs, name, timeout=value).acquire(blocking=False)
@@ -300,7 +299,7 @@ def test_a_time_that_is_text(value: Any, theirs: "redis.Redis", name: str) -> No
 
 
 def test_a_token_that_a_program_sets_as_it_likes(theirs: "redis.Redis", name: str) -> None:
-    kinds: List[Any] = [redis.lock.Lock, leasehold.compat.Lock]
+    kinds: list[Any] = [redis.lock.Lock, leasehold.compat.Lock]
     for kind in kinds:
         lock = kind(theirs, name, timeout=5)
         lock.acquire()
@@ -320,7 +319,9 @@ def test_a_client_for_asyncio_is_refused(server: Server, name: str) -> None:
     with pytest.raises(TypeError, match="asyncio"):
         client.lock(name, timeout=10, lock_class=leasehold.compat.Lock)
     assert server.get(name) is None
-    clustered: Any = redis.asyncio.RedisCluster(startup_nodes=[redis.asyncio.cluster.ClusterNode("h", 1)])
+    clustered: Any = redis.asyncio.RedisCluster(
+        startup_nodes=[redis.asyncio.cluster.ClusterNode("h", 1)]
+    )
     with pytest.raises(TypeError, match="asyncio"):
         leasehold.compat.Lock(clustered, name, timeout=10)
 
@@ -383,7 +384,7 @@ def test_a_token_of_ones_own_needs_redis_py(redis_client: leasehold.Client, name
 
 
 def test_what_is_no_client_is_refused(name: str) -> None:
-    wrong: Dict[str, Any] = {"connection_pool": 1}
+    wrong: dict[str, Any] = {"connection_pool": 1}
     for client in [None, "redis://localhost", wrong]:
         with pytest.raises(TypeError, match="redis.Redis"):
             leasehold.compat.Lock(client, name)

@@ -5,8 +5,9 @@ import asyncio
 import contextlib
 import functools
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Callable, Dict, Iterator, List
+from typing import Any, Callable
 
 import pytest
 import redis
@@ -22,11 +23,11 @@ import leasehold.compat.aio
 
 Use = Callable[["redis.Redis", str], Any]
 AsyncUse = Callable[[Any, str], Any]
-USES: List[Any] = []
-ASYNC_USES: List[Any] = []
+USES: list[Any] = []
+ASYNC_USES: list[Any] = []
 
 #: The one difference that leasehold.compat names: no lock is left without a ttl.
-DIFFERENT: Dict[str, Any] = {"no_timeout_is_no_ttl": ("TTL of a living holder", -1, 30)}
+DIFFERENT: dict[str, Any] = {"no_timeout_is_no_ttl": ("TTL of a living holder", -1, 30)}
 
 
 def use(function: Use) -> Use:
@@ -145,7 +146,9 @@ def object_is_dropped_and_the_ttl_ends_it(r: Any, name: str) -> Any:
 
 @use
 def attributes(r: Any, name: str) -> Any:
-    lock = r.lock(name, timeout=7, sleep=0.2, blocking=False, blocking_timeout=1, thread_local=False)
+    lock = r.lock(
+        name, timeout=7, sleep=0.2, blocking=False, blocking_timeout=1, thread_local=False
+    )
     return lock.timeout, lock.sleep, lock.blocking, lock.blocking_timeout, lock.thread_local
 
 

@@ -2,8 +2,9 @@
 
 import importlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any
 
 DASHBOARD = Path(__file__).resolve().parents[3] / "examples/metrics/dashboard.json"
 
@@ -12,7 +13,9 @@ def _read_by_grafana(text: str) -> Any:
     """What is left of a dashboard when those types have read it and written it down."""
     sdk = "grafana_foundation_sdk."
     importlib.import_module(sdk + "cog.plugins").register_default_plugins()
-    dashboard = importlib.import_module(sdk + "models.dashboard").Dashboard.from_json(json.loads(text))
+    dashboard = importlib.import_module(sdk + "models.dashboard").Dashboard.from_json(
+        json.loads(text)
+    )
     return json.loads(importlib.import_module(sdk + "cog.encoder").JSONEncoder().encode(dashboard))
 
 

@@ -6,8 +6,9 @@ import importlib
 import itertools
 import pkgutil
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Dict, Iterator, List
+from typing import Any
 
 import pytest
 from server import Server
@@ -26,14 +27,14 @@ def _modules() -> Iterator[Any]:
             yield importlib.import_module(found.name)
 
 
-def _examples() -> List[doctest.DocTest]:
+def _examples() -> list[doctest.DocTest]:
     finder = doctest.DocTestFinder(exclude_empty=True)
     tests = [test for module in _modules() for test in finder.find(module, module.__name__)]
     return [test for test in tests if test.examples]
 
 
 @pytest.fixture
-def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Dict[str, Any]]:
+def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
     """What the examples take as given."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     url = f"sqlite://{tmp_path}/locks.db"
@@ -51,10 +52,10 @@ def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Dict[str,
 
 
 @pytest.mark.parametrize("example", _examples(), ids=lambda example: example.name)
-def test_a_docstring(example: doctest.DocTest, words: Dict[str, Any]) -> None:
+def test_a_docstring(example: doctest.DocTest, words: dict[str, Any]) -> None:
     example.globs.update(words)
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
-    said: List[str] = []
+    said: list[str] = []
     result = runner.run(example, out=said.append)
     assert result.attempted and not result.failed, "".join(said)
 
@@ -66,8 +67,8 @@ def test_there_are_examples_for_what_people_use_most() -> None:
     assert {"leasehold.aio", "leasehold.compat"} <= names
 
 
-def _blocks() -> List[str]:
-    return re.findall(r"^```python\n(.*?)^```", README.read_text(), flags=re.S | re.M)
+def _blocks() -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", README.read_text(), flags=re.DOTALL | re.MULTILINE)
 
 
 _counter = itertools.count()
@@ -75,7 +76,7 @@ _counter = itertools.count()
 
 @pytest.mark.parametrize("block", _blocks())
 def test_the_readme(
-    block: str, words: Dict[str, Any], server: Server, monkeypatch: pytest.MonkeyPatch
+    block: str, words: dict[str, Any], server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each block is a program of its own, but for what the one before has explained."""
     monkeypatch.setenv("LEASEHOLD_URL", server.url)

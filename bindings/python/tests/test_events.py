@@ -5,7 +5,6 @@ import logging
 import select
 import threading
 import time
-from typing import List
 
 import pytest
 from conftest import Until
@@ -52,7 +51,7 @@ def test_the_descriptor_is_readable_when_there_is_something_to_read(
 
 def test_iterating_ends_with_the_client(server: Server, name: str) -> None:
     client = leasehold.connect(server.url)
-    seen: List[leasehold.Event] = []
+    seen: list[leasehold.Event] = []
     events = client.events()
     reader = threading.Thread(target=lambda: seen.extend(events))
     reader.start()
@@ -93,8 +92,8 @@ def test_a_lease_calls_when_it_is_lost(
 ) -> None:
     names = [f"{name}:{number}" for number in range(4)]
     leases = [redis_client.lock(each, ttl=3).acquire() for each in names]
-    threads: List[threading.Thread] = []
-    lost: List[leasehold.Event] = []
+    threads: list[threading.Thread] = []
+    lost: list[leasehold.Event] = []
 
     @leases[0].on_lost
     def broken(event: leasehold.Event) -> None:
@@ -110,9 +109,7 @@ def test_a_lease_calls_when_it_is_lost(
         for lease in leases[:3]:
             lose(server, lease.name)
         until(lambda: redis_client.counters().lost == 3 and bool(threads and lost))
-    assert lost == [
-        leasehold.Event(EventKind.LOST, names[1], leases[1].fence, LossReason.NOT_HELD)
-    ]
+    assert lost == [leasehold.Event(EventKind.LOST, names[1], leases[1].fence, LossReason.NOT_HELD)]
     assert "a defect of the program" in caplog.text
     # At once, in the same thread, when it was lost before.
     for count in (2, 3):
@@ -133,7 +130,7 @@ def test_no_loss_falls_between_being_told_and_registering(
 ) -> None:
     lock = redis_client.lock(name, ttl=0.05)
     for number in range(30):
-        lost: List[leasehold.Event] = []
+        lost: list[leasehold.Event] = []
         lease = lock.acquire()
         time.sleep(max(lease.remaining - 0.005, 0) + number * 0.0003)
         lease.on_lost(lost.append)
@@ -144,7 +141,7 @@ def test_an_ended_lease_calls_nobody(
     server: Server, redis_client: leasehold.Client, name: str, until: Until
 ) -> None:
     """Although the loss came first, and waits to be told."""
-    lost: List[leasehold.Event] = []
+    lost: list[leasehold.Event] = []
     held_up, go_on = threading.Event(), threading.Event()
     slow = redis_client.lock(name + ":slow", ttl=1).acquire()
 
@@ -176,7 +173,7 @@ def test_an_ended_lease_calls_nobody(
 def test_a_callback_may_do_anything(server: Server, name: str, until: Until) -> None:
     client = leasehold.connect(server.url)
     lease = client.lock(name, ttl=1).acquire()
-    done: List[bool] = []
+    done: list[bool] = []
 
     @lease.on_lost
     def end(event: leasehold.Event) -> None:
@@ -191,9 +188,7 @@ def test_a_callback_may_do_anything(server: Server, name: str, until: Until) -> 
     until(lambda: bool(done))
 
 
-def test_a_callback_keeps_no_lease(
-    redis_client: leasehold.Client, name: str, until: Until
-) -> None:
+def test_a_callback_keeps_no_lease(redis_client: leasehold.Client, name: str, until: Until) -> None:
     lease = redis_client.lock(name, ttl=1).acquire()
     lease.on_lost(lambda event, lease=lease: None)
     del lease

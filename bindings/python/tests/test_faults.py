@@ -3,7 +3,7 @@
 import os
 import threading
 import time
-from typing import Any, List
+from typing import Any
 
 import pytest
 from conftest import Until
@@ -93,8 +93,13 @@ def test_other_threads_run_while_one_waits_for_a_sleeping_server(
     client = leasehold.connect(own_server.url, io_timeout=1)
     client.ping()
     own_server.fall_asleep()
+
+    def ping() -> None:
+        with pytest.raises(leasehold.Error):
+            client.ping()
+
     try:
-        thread = threading.Thread(target=lambda: pytest.raises(leasehold.Error, client.ping))
+        thread = threading.Thread(target=ping)
         thread.start()
         turns = 0
         while thread.is_alive():
@@ -119,7 +124,7 @@ def test_nobody_listens(own_server: Server, name: str) -> None:
 def test_a_wait_outlasts_a_restart(own_server: Server, name: str, until: Until) -> None:
     client = leasehold.connect(own_server.url, io_timeout=0.3)
     lease = client.lock(name).acquire()
-    outcome: List[Any] = []
+    outcome: list[Any] = []
     thread = threading.Thread(
         target=lambda: outcome.append(client.lock(name + ":other").acquire_within(60))
     )

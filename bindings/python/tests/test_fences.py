@@ -9,9 +9,10 @@ import stat
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List
+from typing import Any, Callable
 
 import boto3
 import psycopg
@@ -26,18 +27,28 @@ FENCES = Path(__file__).resolve().parents[3] / "examples/fences"
 Connect = Callable[[], Any]
 
 
-def statements(name: str) -> List[str]:
+def statements(name: str) -> list[str]:
     """Those of a file, and those that its comments show, without the update that is an example."""
     text = (FENCES / name).read_text()
-    shown = re.findall(r"^--     (?!UPDATE|DELIMITER)(.*)$", text.replace(" //\n", ";\n"), flags=re.M)
-    plain = re.sub(r"^--.*$", "", text, flags=re.M)
+    shown = re.findall(
+        r"^--     (?!UPDATE|DELIMITER)(.*)$", text.replace(" //\n", ";\n"), flags=re.MULTILINE
+    )
+    plain = re.sub(r"^--.*$", "", text, flags=re.MULTILINE)
     # A body has semicolons of its own; each ends a line of its file with END or a table.
-    parts = re.split(r";\n(?=\n|$)", plain.strip() + "\n") + re.split(r";\n(?=ALTER|CREATE)", "\n".join(shown))
-    return [part.strip().rstrip(";") if "BEGIN SELECT" not in part else part for part in parts if part.strip()]
+    parts = re.split(r";\n(?=\n|$)", plain.strip() + "\n") + re.split(
+        r";\n(?=ALTER|CREATE)", "\n".join(shown)
+    )
+    return [
+        part.strip().rstrip(";") if "BEGIN SELECT" not in part else part
+        for part in parts
+        if part.strip()
+    ]
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgres", "mysql"])
-def connect(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connect]:
+def connect(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Connect]:
     """Connections to a database that has what the file for it says, and a table of shelves."""
     kind = request.param
     if kind == "sqlite":
@@ -48,7 +59,7 @@ def connect(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         where = re.fullmatch(r"\w+://(\w+)@([\d.]+):(\d+)/(\w+)", url)
         assert where, url
         user, host, port, name = where.groups()
-        words: Dict[str, Any] = {"user": user, "host": host, "port": int(port)}
+        words: dict[str, Any] = {"user": user, "host": host, "port": int(port)}
         if kind == "postgres":
             yield from prepared(kind, lambda: psycopg.connect(dbname=name, **words))
         else:
@@ -206,7 +217,7 @@ def test_of_many_writers_none_is_later_than_its_fence(connect: Connect) -> None:
                 try:
                     leasehold.check_fence(cursor, "many", fence)
                     cursor.execute(
-                        "INSERT INTO notes SELECT COALESCE(MAX(id), 0) + 1, %d FROM notes" % fence
+                        f"INSERT INTO notes SELECT COALESCE(MAX(id), 0) + 1, {fence} FROM notes"
                     )
                     connection.commit()
                 except leasehold.Lost:
@@ -257,7 +268,7 @@ def test_the_largest_fence_is_compared_as_any_other_elsewhere(
 ) -> None:
     script, there, file = (FENCES / "redis.lua").read_text(), load("s3"), tmp_path / "report"
 
-    def passes(fence: int) -> List[bool]:
+    def passes(fence: int) -> list[bool]:
         key = server.call("EVAL", script, "2", "{largest}", "{largest}:fence", str(fence), "16")
         command = [str(FENCES / "file.sh"), str(file), str(fence)]
         written = subprocess.run(command, input="16", capture_output=True, text=True)
@@ -349,9 +360,18 @@ def test_a_file_that_was_written_is_on_disk(tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
     path = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
-    subprocess.run([str(FENCES / "file.sh"), str(folder / "report"), "42"], input=b"x", env=path, check=True)
+    subprocess.run(
+        [str(FENCES / "file.sh"), str(folder / "report"), "42"], input=b"x", env=path, check=True
+    )
     steps = re.sub(r"report\.(?!fence)\w+", "new", notes.read_text()).splitlines()
-    assert steps == ["sync new", "sync new", "mv report.fence", "sync folder", "mv report", "sync folder"]
+    assert steps == [
+        "sync new",
+        "sync new",
+        "mv report.fence",
+        "sync folder",
+        "mv report",
+        "sync folder",
+    ]
 
 
 def test_a_file_keeps_its_mode(tmp_path: Path) -> None:
@@ -400,7 +420,9 @@ def test_an_object_refuses_a_smaller_fence(s3: Any) -> None:
         assert there.get(s3, "stock", key) == body
 
 
-@pytest.mark.parametrize("before, newer", [(b"20", b"16"), (b"20", b"20"), (b"", b""), (None, b"20")])
+@pytest.mark.parametrize(
+    "before, newer", [(b"20", b"16"), (b"20", b"20"), (b"", b""), (None, b"20")]
+)
 def test_an_object_that_changes_between_the_look_and_the_write_is_looked_at_again(
     s3: Any, before: Any, newer: bytes
 ) -> None:

@@ -2,8 +2,9 @@
 
 import gc
 import threading
+from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Generator, List
+from typing import Any
 
 import pytest
 from conftest import Until
@@ -88,7 +89,7 @@ def test_a_block_that_another_thread_ends_leaves_its_lease_to_the_ttl(
     entered, ended, over = block(), threading.Event(), threading.Event()
 
     def enter() -> None:
-        next(entered)
+        next(entered)  # noqa: F821
         ended.set()
         over.wait()
 
@@ -128,7 +129,7 @@ def test_nothing_grows(redis_client: leasehold.Client, name: str, times: int) ->
 def test_an_exception_that_is_kept_keeps_no_later_lease(
     client: leasehold.Client, other: leasehold.Client, name: str
 ) -> None:
-    kept: List[leasehold.Error] = []
+    kept: list[leasehold.Error] = []
     with client.lock(name):
         try:
             other.lock(name).acquire_within(0)

@@ -4,7 +4,7 @@ import inspect
 import subprocess
 import warnings
 from datetime import timedelta
-from typing import Any, Callable, Dict
+from typing import Any, Callable
 
 import pytest
 import redis.lock
@@ -47,9 +47,16 @@ def test_no_argument_of_redis_py_is_left_out() -> None:
 
 
 def test_no_method_of_redis_py_is_left_out() -> None:
-    methods = {name for name in vars(redis.lock.Lock) if name[0] != "_" and not name.startswith(("do_", "lua", "LUA"))}
+    methods = {
+        name
+        for name in vars(redis.lock.Lock)
+        if name[0] != "_" and not name.startswith(("do_", "lua", "LUA"))
+    }
     methods -= {"register_scripts"}
-    ours = [set(dir(leasehold.Lock)) | set(_habits._OF_LOCK), set(dir(leasehold.Lease)) | set(_habits._OF_LEASE)]
+    ours = [
+        set(dir(leasehold.Lock)) | set(_habits._OF_LOCK),
+        set(dir(leasehold.Lease)) | set(_habits._OF_LEASE),
+    ]
     for has in ours:
         assert methods <= has
 
@@ -57,12 +64,14 @@ def test_no_method_of_redis_py_is_left_out() -> None:
 def test_an_argument_that_is_misspelt(client: Any) -> None:
     said = told(TypeError, lambda: client.lock("name", tll=1))
     assert said == "lock() has no argument 'tll'; did you mean 'ttl'?"
-    assert told(TypeError, lambda: client.lock("name", colour=1)) == "lock() has no argument 'colour'"
+    assert (
+        told(TypeError, lambda: client.lock("name", colour=1)) == "lock() has no argument 'colour'"
+    )
 
 
 def test_what_a_call_that_takes_a_lock_has_in_another_library(client: Any, name: str) -> None:
     lock = client.lock(name)
-    cases: Dict[str, Callable[[], Any]] = {
+    cases: dict[str, Callable[[], Any]] = {
         "acquire_within(5)": lambda: lock.acquire(timeout=5),
         "acquire() has no 'blocking_timeout'": lambda: lock.acquire(blocking_timeout=5),
         "try_acquire(), which gives None": lambda: lock.acquire(blocking=False),
@@ -76,13 +85,22 @@ def test_what_a_call_that_takes_a_lock_has_in_another_library(client: Any, name:
 
 def test_a_method_of_another_library(client: Any, name: str) -> None:
     lock = client.lock(name)
-    of_lock = {"release": "release()", "extend": "extend()", "owned": "valid", "locked": "inspect().held"}
+    of_lock = {
+        "release": "release()",
+        "extend": "extend()",
+        "owned": "valid",
+        "locked": "inspect().held",
+    }
     for method, ours in of_lock.items():
         said = told(AttributeError, lambda method=method: getattr(lock, method)())  # type: ignore[misc]
         assert said.startswith(f"a leasehold.Lock has no {method!r}: ") and ours in said, said
         assert not hasattr(lock, method)
     with lock as lease:
-        for method, ours in {"owned": "lease.valid", "locked": "lease.valid", "reacquire": "extend()"}.items():
+        for method, ours in {
+            "owned": "lease.valid",
+            "locked": "lease.valid",
+            "reacquire": "extend()",
+        }.items():
             said = told(AttributeError, lambda method=method: getattr(lease, method)())  # type: ignore[misc]
             assert said.startswith(f"a leasehold.Lease has no {method!r}: ") and ours in said, said
     assert told(AttributeError, lambda: lock.colour) == "a leasehold.Lock has no 'colour'"
@@ -98,7 +116,9 @@ def test_a_lock_is_not_made_as_redis_pys_is(client: Any, name: str) -> None:
 
 
 def test_a_ttl_in_milliseconds_is_warned_of(client: leasehold.Client, name: str) -> None:
-    with pytest.warns(leasehold.UnitWarning, match=r"ttl=10000 is 2:46:40 h: .*seconds.*ttl=10 if") as caught:
+    with pytest.warns(
+        leasehold.UnitWarning, match=r"ttl=10000 is 2:46:40 h: .*seconds.*ttl=10 if"
+    ) as caught:
         client.lock(name, ttl=10000)
     assert [warning.filename for warning in caught] == [__file__]
     with client.lock(name) as lease:
@@ -111,7 +131,9 @@ def test_what_is_meant_so_is_not_warned_of(redis_client: leasehold.Client, name:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         redis_client.lock(name, ttl=3600)
-        with redis_client.lock(name, ttl=timedelta(hours=2), max_hold=100_000, wait=100_000) as lease:
+        with redis_client.lock(
+            name, ttl=timedelta(hours=2), max_hold=100_000, wait=100_000
+        ) as lease:
             lease.extend(timedelta(hours=3))
         with leasehold.compat.Lock(redis_client, name, timeout=7200) as lock:
             lock.extend(7200)

@@ -5,7 +5,6 @@ import signal
 import statistics
 import subprocess
 import time
-from typing import List
 
 import pytest
 from conftest import Until, script
@@ -61,7 +60,7 @@ def test_ctrl_c_ends_a_wait(
     lease = redis_client.lock(name, ttl=60).acquire()
     command = script(WAITER, server.url, name, form)
     child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    took: List[float] = []
+    took: list[float] = []
     try:
         for _ in range(times):
             wait_for_the_wait(child)
@@ -162,7 +161,7 @@ def test_a_handler_that_raises_nothing_lets_the_wait_go_on(
     server: Server, redis_client: leasehold.Client, name: str
 ) -> None:
     inner = redis_client.lock(name + ":handler")
-    taken: List[int] = []
+    taken: list[int] = []
 
     def ring(*_: object) -> None:
         with inner as lease:  # A handler may take locks itself, and wait for them.

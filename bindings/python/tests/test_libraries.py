@@ -7,7 +7,6 @@ LEASEHOLD_LIBRARIES=all tries all of them; else those are that the other tests n
 import os
 import textwrap
 from pathlib import Path
-from typing import Dict
 
 import pytest
 from conftest import Run
@@ -49,7 +48,7 @@ async def excluded_in_loop(connection):
 """
 
 #: They use redis-py's class; `Kind` is the drop-in where it takes that one's place.
-WITH_REDIS_PYS_LOCK: Dict[str, str] = {
+WITH_REDIS_PYS_LOCK: dict[str, str] = {
     "celery-redbeat": """
         from celery import Celery, beat
         from redbeat.schedulers import RedBeatScheduler, acquire_distributed_beat_lock
@@ -111,7 +110,7 @@ WITH_REDIS_PYS_LOCK: Dict[str, str] = {
     """,
 }
 #: They have locks of their own, or none: all goes on as it did.
-WITHOUT: Dict[str, str] = {
+WITHOUT: dict[str, str] = {
     "rq": """
         from rq import Queue, SimpleWorker
         queue = Queue(name, connection=mine)
@@ -295,10 +294,11 @@ KINDS = {
 @pytest.mark.parametrize("how", list(KINDS))
 @pytest.mark.parametrize("library", TRIED)
 def test_a_library(library: str, how: str, run: Run, server: Server, name: str) -> None:
-    import textwrap
 
     program = KINDS[how] + BEGIN + textwrap.dedent(LIBRARIES[library])
-    result = run("import redis, redis.lock\n" + program + "\nprint('done')\n", server.url, f"{name}:{how}")
+    result = run(
+        "import redis, redis.lock\n" + program + "\nprint('done')\n", server.url, f"{name}:{how}"
+    )
     assert result.returncode == 0 and result.stdout.endswith("done\n"), result.stderr
 
 

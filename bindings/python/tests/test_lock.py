@@ -12,7 +12,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from typing import Any, Callable, List
+from typing import Any, Callable
 
 import pytest
 from conftest import Until
@@ -77,9 +77,7 @@ def test_a_block_that_ends_its_lease_itself(client: leasehold.Client, name: str)
         lease.let_expire(after=0.01)
 
 
-def test_a_lost_lease_ends_the_block_with_an_error(
-    server: Server, name: str, until: Until
-) -> None:
+def test_a_lost_lease_ends_the_block_with_an_error(server: Server, name: str, until: Until) -> None:
     with leasehold.connect(server.url) as client:
         lock = client.lock(name, ttl=3)
 
@@ -154,7 +152,7 @@ def test_two_threads_that_are_the_first_in_a_lock_find_their_own_leases(
 def test_what_a_block_raises_comes_before_a_lease_that_another_thread_ends(
     client: leasehold.Client, name: str
 ) -> None:
-    class EndedBetween(List[Any]):
+    class EndedBetween(list[Any]):
         """There when it is looked for, gone when it is taken."""
 
         def __getitem__(self, place: Any) -> Any:
@@ -220,7 +218,7 @@ def test_waiting_ends_with_a_timeout(
 def test_a_wait_gets_the_lock_in_every_mode(
     client: leasehold.Client, other: leasehold.Client, name: str
 ) -> None:
-    modes: "list[leasehold.WaitMode]" = ["auto", "spin"]
+    modes: list[leasehold.WaitMode] = ["auto", "spin"]
     for mode in modes:
         lease = client.lock(name).acquire()
         with ThreadPoolExecutor() as threads:
@@ -241,7 +239,7 @@ def test_waiting_without_limit_for_oneself_is_refused(client: leasehold.Client, 
 def test_what_is_released_twice_is_lost(client: leasehold.Client, name: str) -> None:
     lease = client.lock(name).acquire()
     lease.release()
-    calls: "list[Callable[[], Any]]" = [lease.release, lease.let_expire, lease.extend, lease.detach]
+    calls: list[Callable[[], Any]] = [lease.release, lease.let_expire, lease.extend, lease.detach]
     for call in calls:
         with pytest.raises(leasehold.Lost):
             call()
@@ -327,11 +325,15 @@ def test_who_it_is(url: str, name: str) -> None:
             info = state.client
             assert info is not None and lease.token.startswith(info.id)
             assert (info.language, info.label, info.pid) == ("python", "billing", os.getpid())
-            assert info.program == os.path.basename(sys.argv[0]) or sys.argv[0].endswith("__main__.py")
+            assert info.program == os.path.basename(sys.argv[0]) or sys.argv[0].endswith(
+                "__main__.py"
+            )
             assert info.host == socket.gethostname() and info.version == leasehold.__version__
             assert info.started is not None and abs(time.time() - info.started) < 60
             assert state.held_for is None or 0 <= state.held_for < 60
-            assert state.who.startswith(f"{info.host} (python {info.program}, pid {info.pid}, label")
+            assert state.who.startswith(
+                f"{info.host} (python {info.program}, pid {info.pid}, label"
+            )
             said = ""
             while "label billing" not in said:
                 with pytest.raises(leasehold.Timeout) as raised:
@@ -375,7 +377,7 @@ def test_a_failure_of_one_lock_names_it(
 def test_a_client_is_not_made_by_hand() -> None:
     """And says so without an exception of its end, which nobody could catch."""
     made: Any = leasehold.Client
-    ignored: List[Any] = []
+    ignored: list[Any] = []
     hook, sys.unraisablehook = sys.unraisablehook, ignored.append
     try:
         for arguments in [(), (7,), (None,), ("redis://localhost",)]:
@@ -390,7 +392,13 @@ def test_a_client_is_not_made_by_hand() -> None:
 def test_what_can_never_work_is_refused(client: leasehold.Client) -> None:
     lock: Any = client.lock
     options: Any
-    for options in [{"ttl": -1}, {"wait": -0.1}, {"ttl": math.nan}, {"attempts": -1}, {"wait_mode": ""}]:
+    for options in [
+        {"ttl": -1},
+        {"wait": -0.1},
+        {"ttl": math.nan},
+        {"attempts": -1},
+        {"wait_mode": ""},
+    ]:
         with pytest.raises(leasehold.BadArgument) as refused:
             lock("x", **options)
         assert refused.value.__context__ is None  # Nothing else is printed before it.
@@ -450,7 +458,7 @@ def test_closing(client: leasehold.Client, other: leasehold.Client, name: str) -
     client.close()
     assert not lease.valid
     assert not other.lock(name).inspect().held
-    calls: "list[Callable[[], Any]]" = [client.ping, client.lock(name).acquire, lease.release]
+    calls: list[Callable[[], Any]] = [client.ping, client.lock(name).acquire, lease.release]
     for call in calls:
         with pytest.raises(leasehold.Closed):
             call()
@@ -468,7 +476,7 @@ def test_settings_of_a_client(server: Server, name: str) -> None:
         client.ping()
         with client.lock(name):
             assert server.get(f"app:{name}") is not None
-    refused: "list[dict[str, Any]]" = [{"pool": 0}, {"pool": 2**32}]
+    refused: list[dict[str, Any]] = [{"pool": 0}, {"pool": 2**32}]
     refused += [{"io_timeout": -1}, {"io_timeout": 10**6}, {"claim_window": 0.01}]
     refused += [{"pool": -1}, {"max_ttl": 0.5}]
     for settings in refused:
@@ -492,8 +500,8 @@ def test_settings_of_a_client(server: Server, name: str) -> None:
 
 
 def test_metrics_tell_groups_of_names_apart(url: str, name: str) -> None:
-    with leasehold.connect(url, metrics_groups=[f"{name}:a*", f"{name}:\0\""]) as client:
-        for end in ["a1", "a2", "\0\"", "b"]:
+    with leasehold.connect(url, metrics_groups=[f"{name}:a*", f'{name}:\0"']) as client:
+        for end in ["a1", "a2", '\0"', "b"]:
             with client.lock(f"{name}:{end}"):
                 text = client.metrics_text()
         lines = text.splitlines()

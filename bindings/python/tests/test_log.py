@@ -5,7 +5,6 @@ import math
 import re
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, List
 
 import pytest
 from conftest import Until, script
@@ -33,7 +32,7 @@ def run(text: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
 class Records(logging.Handler):
     def __init__(self) -> None:
         super().__init__()
-        self.seen: List[logging.LogRecord] = []
+        self.seen: list[logging.LogRecord] = []
 
     def emit(self, record: logging.LogRecord) -> None:
         self.seen.append(record)
@@ -63,7 +62,7 @@ def test_a_thread_that_waits_for_itself_is_told(
     handler, logger = Records(), logging.getLogger("leasehold")
     logger.addHandler(handler)
 
-    def told() -> List[str]:
+    def told() -> list[str]:
         lines = [one.getMessage() for one in handler.seen]
         return [line for line in lines if line.startswith(f"waits-for-itself lock={name} ")]
 
@@ -100,7 +99,9 @@ def test_a_wait_that_runs_out_says_that_it_was_for_the_thread_itself(
 ) -> None:
     with client.lock(name):
         for one in [client, other]:
-            with pytest.raises(leasehold.Timeout, match="held by .*this very thread, not free within"):
+            with pytest.raises(
+                leasehold.Timeout, match="held by .*this very thread, not free within"
+            ):
                 one.lock(name).acquire_within(0.1)
         with ThreadPoolExecutor() as threads:
             waiting = threads.submit(lambda: other.lock(name).acquire_within(0.1))
@@ -112,7 +113,10 @@ def test_a_wait_that_runs_out_says_that_it_was_for_the_thread_itself(
     ("setting", "printed"),
     [
         ("", "lost lock=NAME fence=1 reason=not_held\n"),
-        ("import logging; logging.basicConfig()", "WARNING:leasehold:lost lock=NAME fence=1 reason=not_held\n"),
+        (
+            "import logging; logging.basicConfig()",
+            "WARNING:leasehold:lost lock=NAME fence=1 reason=not_held\n",
+        ),
         ("import logging; logging.getLogger('leasehold').setLevel(logging.CRITICAL)", ""),
         ("import logging; logging.getLogger('leasehold').disabled = True", ""),
     ],

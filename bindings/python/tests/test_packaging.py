@@ -8,7 +8,7 @@ import sys
 import tarfile
 import zipfile
 from pathlib import Path
-from typing import Any, Dict
+from typing import Any
 
 import pytest
 
@@ -82,7 +82,7 @@ def from_source_package(tmp_path: Path, **environment: str) -> str:
     name = leasehold_backend.build_sdist(str(tmp_path))
     subprocess.run(["tar", "-xzf", tmp_path / name, "-C", tmp_path], check=True)
     build = "import leasehold_backend; leasehold_backend.build_wheel('.')"
-    variables: Dict[str, str] = {"PYTHONPATH": "backend", "HOME": str(tmp_path), **environment}
+    variables: dict[str, str] = {"PYTHONPATH": "backend", "HOME": str(tmp_path), **environment}
     result = subprocess.run(
         [sys.executable, "-c", build],
         cwd=tmp_path / name[: -len(".tar.gz")],

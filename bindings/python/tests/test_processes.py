@@ -8,7 +8,7 @@ import textwrap
 import threading
 import time
 from pathlib import Path
-from typing import Any, Callable, List, Tuple
+from typing import Any, Callable
 
 import pytest
 from conftest import Run, Until, script
@@ -52,9 +52,9 @@ def test_a_child_goes_on_with_client_and_locks_and_owns_no_lease(url: str, name:
 
         def child() -> None:
             assert not lease.valid and lease.remaining == 0 and events.fileno() == -1
-            calls: List[Callable[[], Any]]
             ends = [lease.release, lease.let_expire, lease.detach, lease.release]
-            for call in [lease.extend, *ends, lease.extend, events.try_next]:
+            calls: list[Callable[[], Any]] = [lease.extend, *ends, lease.extend, events.try_next]
+            for call in calls:
                 with pytest.raises(leasehold.Forked):
                     call()
             assert client.counters().granted == 0
@@ -90,9 +90,7 @@ def leave(lock: leasehold.Lock) -> None:
         lock.__exit__(None, None, None)
 
 
-def test_callbacks_in_a_child(
-    server: Server, redis_client: leasehold.Client, name: str
-) -> None:
+def test_callbacks_in_a_child(server: Server, redis_client: leasehold.Client, name: str) -> None:
     """A child calls what is registered there, and never what its parent has registered."""
     lock, told = redis_client.lock(name, ttl=1), threading.Event()
     parents = redis_client.lock(name + ":parent's").acquire()
@@ -211,9 +209,9 @@ def test_multiprocessing(url: str, name: str, method: str, tmp_path: Path) -> No
 
 def test_threads_exclude_each_other(client: leasehold.Client, name: str) -> None:
     lock = client.lock(name, wait=60)
-    inside: List[int] = []
-    most: List[int] = []
-    fences: List[int] = []
+    inside: list[int] = []
+    most: list[int] = []
+    fences: list[int] = []
 
     def work() -> None:
         for _ in range(20):
@@ -233,7 +231,7 @@ def test_threads_exclude_each_other(client: leasehold.Client, name: str) -> None
 
 def test_another_thread_may_release(client: leasehold.Client, name: str) -> None:
     lease = client.lock(name).acquire()
-    failures: List[BaseException] = []
+    failures: list[BaseException] = []
 
     def release() -> None:
         try:
@@ -253,7 +251,7 @@ def test_closing_wakes_those_who_wait(server: Server, name: str, until: Until) -
     client = leasehold.connect(server.url)
     lock = client.lock(name, wait=600)
     lease = lock.acquire()
-    outcomes: List[Tuple[type, float]] = []
+    outcomes: list[tuple[type, float]] = []
 
     def wait() -> None:
         try:

@@ -2,6 +2,7 @@
 gunicorn with --preload, and Django's development server. Each has one client, opened and used
 before the fork."""
 
+import contextlib
 import os
 import re
 import signal
@@ -10,9 +11,9 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Dict, Iterator, List
 
 import pytest
 from conftest import Until
@@ -81,9 +82,11 @@ PROJECT = {
 }
 
 
-def recipes() -> Dict[str, str]:
+def recipes() -> dict[str, str]:
     """The programs of the page, by their files."""
-    blocks = re.findall(r"^```python\n# (\S+)\n(.*?)^```", RECIPES.read_text(), flags=re.S | re.M)
+    blocks = re.findall(
+        r"^```python\n# (\S+)\n(.*?)^```", RECIPES.read_text(), flags=re.DOTALL | re.MULTILINE
+    )
     return dict(blocks)
 
 
@@ -97,8 +100,10 @@ class Project:
         for path, text in {**PROJECT, **recipes()}.items():
             file = folder / path
             file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(re.sub(r"^        ", "", text, flags=re.M) if path in PROJECT else text)
-        self._programs: List["subprocess.Popen[str]"] = []
+            file.write_text(
+                re.sub(r"^        ", "", text, flags=re.MULTILINE) if path in PROJECT else text
+            )
+        self._programs: list[subprocess.Popen[str]] = []
 
     def start(self, *command: str) -> "subprocess.Popen[str]":
         """Starts a program of this Python's, which writes into `log`."""
@@ -118,7 +123,7 @@ class Project:
     def log(self) -> str:
         return (self.folder / "log").read_text()
 
-    def lines(self, what: str) -> List[List[int]]:
+    def lines(self, what: str) -> list[list[int]]:
         """Of each time that it was done: fence, process, and the one that imported the project."""
         path = self.folder / what
         if not path.exists():
@@ -127,10 +132,8 @@ class Project:
 
     def stop(self) -> None:
         for program in self._programs:
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.killpg(program.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
             program.wait()
 
 

@@ -37,7 +37,9 @@ def keep(key: str, lease: leasehold.Lease) -> str:
 
 def make_lock(key: str, name: bytes, options: "list[str]") -> str:
     given = dict(option.split("=") for option in options)
-    times = {word: int(given[word]) / 1000 for word in ("ttl", "wait", "io_timeout") if word in given}
+    times = {
+        word: int(given[word]) / 1000 for word in ("ttl", "wait", "io_timeout") if word in given
+    }
     renew = False if given.get("renew") == "no" else None
     names[key] = name
     locks[key] = client.lock(name, renew=renew, wait_mode=given.get("wait_mode"), **times)

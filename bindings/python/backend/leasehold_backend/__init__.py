@@ -6,19 +6,19 @@ the crates that it has not yet.
 
 import tempfile
 from pathlib import Path
-from typing import Any, List, Optional
+from typing import Any, Optional
 
 from . import archive, metadata, native
 
 Settings = Optional["dict[str, Any]"]
 
 
-def get_requires_for_build_wheel(config_settings: Settings = None) -> List[str]:
+def get_requires_for_build_wheel(config_settings: Settings = None) -> list[str]:
     """Nothing."""
     return []
 
 
-def get_requires_for_build_sdist(config_settings: Settings = None) -> List[str]:
+def get_requires_for_build_sdist(config_settings: Settings = None) -> list[str]:
     """Nothing."""
     return []
 

@@ -6,8 +6,8 @@ import hashlib
 import io
 import tarfile
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Iterator, List, Tuple
 
 from . import metadata, places
 from .native import Built
@@ -29,7 +29,7 @@ def write_wheel(folder: Path, built: Built) -> str:
     """Packs the package with what was built for it."""
     tag = built.tag()
     info = metadata.dist_info()
-    entries: List[Tuple[str, bytes, int]] = []
+    entries: list[tuple[str, bytes, int]] = []
     for file in _files(places.SOURCES):
         name = f"leasehold/{file.relative_to(places.SOURCES).as_posix()}"
         entries.append((name, file.read_bytes(), 0o644))

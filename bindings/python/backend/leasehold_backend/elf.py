@@ -2,8 +2,9 @@
 
 import re
 import struct
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Iterator, Optional, Tuple
+from typing import Optional
 
 #: The type of the section that lists the versions that a file needs of its libraries.
 _VERNEED = 0x6FFFFFFE
@@ -20,7 +21,7 @@ def machine(file: Path) -> str:
     return _MACHINES[number]
 
 
-def newest_glibc(file: Path) -> Optional[Tuple[int, int]]:
+def newest_glibc(file: Path) -> Optional[tuple[int, int]]:
     """The highest version of a symbol of glibc, as in (2, 34); none in a file for musl."""
     found = [re.fullmatch(rb"GLIBC_(\d+)\.(\d+)(\.\d+)?", name) for name in needed(file)]
     versions = [(int(match[1]), int(match[2])) for match in found if match]

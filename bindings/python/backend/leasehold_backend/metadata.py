@@ -36,7 +36,7 @@ Description-Content-Type: text/markdown
 def in_manifest(key: str) -> str:
     """What Cargo.toml says."""
     text = (places.rust() / "Cargo.toml").read_text()
-    found = re.search(rf'^{key} = "(.*)"$', text, flags=re.M)
+    found = re.search(rf'^{key} = "(.*)"$', text, flags=re.MULTILINE)
     if found is None:
         raise SystemExit(f"{places.rust()}/Cargo.toml says no {key}")
     return found.group(1)

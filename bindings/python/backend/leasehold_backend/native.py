@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Dict, List, NamedTuple, NoReturn, Tuple
+from typing import NamedTuple, NoReturn
 
 from . import elf, metadata, places
 
@@ -59,11 +59,11 @@ def build(scratch: Path) -> Built:
     )
 
 
-def _rustc(cargo: str, what: List[str], target: str, file: str, scratch: Path) -> Path:
+def _rustc(cargo: str, what: list[str], target: str, file: str, scratch: Path) -> Path:
     command = [cargo, "rustc", "--locked", "--release", "--message-format=short"]
     command += ["--target-dir", target, *what]
     print("+", *command, flush=True)
-    environment: Dict[str, str] = dict(os.environ)
+    environment: dict[str, str] = dict(os.environ)
     environment.pop("CARGO_BUILD_TARGET", None)
     if subprocess.run(command, cwd=places.rust(), env=environment).returncode != 0:
         give_up(
@@ -118,7 +118,7 @@ def check_compiler() -> None:
         )
 
 
-def _output(command: List[str]) -> str:
+def _output(command: list[str]) -> str:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     except OSError as error:
@@ -126,7 +126,7 @@ def _output(command: List[str]) -> str:
     return (done.stdout or done.stderr).strip()
 
 
-def _numbers(version: str) -> Tuple[int, int]:
+def _numbers(version: str) -> tuple[int, int]:
     major, minor = version.split(".")[:2]
     return int(major), int(minor)
 

@@ -4,16 +4,27 @@ Handles and pointers to room for a result are `c_void_p`: it takes addresses, `b
 and passing an address costs the least. Everything in here is as in the header, which explains it.
 """
 
-from ctypes import CFUNCTYPE, Structure, c_bool, c_char_p, c_int, c_int32, c_int64, c_size_t, c_uint32
-from ctypes import c_uint64, c_void_p
-from typing import Any, Callable, Dict
+from ctypes import (
+    CFUNCTYPE,
+    Structure,
+    c_bool,
+    c_char_p,
+    c_int,
+    c_int32,
+    c_int64,
+    c_size_t,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+)
+from typing import Any, Callable
 
 from ._loader import load
 
 _library = load()
 
 #: Every function that was declared, by its name in C.
-declared: Dict[str, Callable[..., Any]] = {}
+declared: dict[str, Callable[..., Any]] = {}
 
 INTERRUPT = CFUNCTYPE(c_int, c_void_p)
 LOG = CFUNCTYPE(None, c_void_p, c_int32, c_char_p)
@@ -112,9 +123,7 @@ lock_acquire_unless = _function(
 lock_acquire_within = _function(
     c_int32, "lock_acquire_within", c_void_p, c_int64, INTERRUPT, c_void_p, c_void_p, c_void_p
 )
-lock_take = _function(
-    c_int32, "lock_take", c_void_p, INTERRUPT, c_void_p, c_void_p, c_void_p
-)
+lock_take = _function(c_int32, "lock_take", c_void_p, INTERRUPT, c_void_p, c_void_p, c_void_p)
 lock_attach = _function(
     c_int32, "lock_attach", c_void_p, c_char_p, c_size_t, c_uint64, c_void_p, c_void_p
 )
@@ -162,9 +171,7 @@ lease_end = _function(c_int32, "lease_end", c_void_p, c_bool, c_void_p)
 lease_let_expire = _function(c_int32, "lease_let_expire", c_void_p, c_void_p)
 lease_let_expire_in_ms = _function(c_int32, "lease_let_expire_in_ms", c_void_p, c_int64, c_void_p)
 lease_detach = _function(c_int32, "lease_detach", c_void_p, c_void_p)
-lease_on_lost = _function(
-    c_int32, "lease_on_lost", c_void_p, LOST, c_void_p, DROP, c_void_p
-)
+lease_on_lost = _function(c_int32, "lease_on_lost", c_void_p, LOST, c_void_p, DROP, c_void_p)
 lease_watch = _function(c_int32, "lease_watch", c_void_p, c_void_p, c_void_p, c_void_p)
 lease_free = _function(None, "lease_free", c_void_p)
 lease_abandon = _function(None, "lease_abandon", c_void_p)

@@ -3,9 +3,10 @@
 import os
 import sys
 import weakref
+from collections.abc import Sequence
 from ctypes import byref, c_size_t, c_uint64, c_void_p, string_at
 from types import TracebackType
-from typing import Callable, Dict, NamedTuple, NoReturn, Optional, Sequence, Tuple, Type, Union
+from typing import Callable, NamedTuple, NoReturn, Optional, Union
 
 from . import _abi, _interrupts, _log
 from ._errors import OK, bad_argument, failure
@@ -19,7 +20,16 @@ from ._watcher import Watcher
 
 _MOST_U32 = 2**32 - 1
 #: What `Client.lock()` takes by name.
-_LOCK_OPTIONS = ("ttl", "wait", "io_timeout", "attempts", "renew", "max_hold", "wait_mode", "backoff")
+_LOCK_OPTIONS = (
+    "ttl",
+    "wait",
+    "io_timeout",
+    "attempts",
+    "renew",
+    "max_hold",
+    "wait_mode",
+    "backoff",
+)
 #: How many handles of locks a client keeps for the next time.
 _MOST_LOCKS = 128
 
@@ -71,7 +81,7 @@ class Client:
         self._handle = handle
         # A lock holds nothing, so those of one name and the same options share a handle: a
         # with statement on client.lock(...) does not make and free one each time.
-        self._locks: Dict[Tuple[object, ...], LockHandle] = {}
+        self._locks: dict[tuple[object, ...], LockHandle] = {}
         # In a child of a fork: nobody reads the log yet.
         self._unwatched = False
         # Weakly, or its thread would keep the client open for ever.
@@ -258,7 +268,7 @@ class Client:
 
     def __exit__(
         self,
-        kind: Optional[Type[BaseException]],
+        kind: Optional[type[BaseException]],
         value: Optional[BaseException],
         trace: Optional[TracebackType],
     ) -> None:

@@ -6,7 +6,7 @@ below are errors. More of both may come; one that is not known here is an `Error
 """
 
 from ctypes import c_void_p
-from typing import Dict, Optional, Type, TypeVar
+from typing import Optional, TypeVar
 
 from . import _abi
 
@@ -43,8 +43,8 @@ class Error(Exception):
         return bool(_abi.status_is_retriable(self.status))
 
 
-_by_status: Dict[int, Type[Error]] = {}
-_E = TypeVar("_E", bound=Type[Error])
+_by_status: dict[int, type[Error]] = {}
+_E = TypeVar("_E", bound=type[Error])
 
 
 def _of_status(kind: _E) -> _E:

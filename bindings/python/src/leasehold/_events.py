@@ -2,10 +2,11 @@
 
 import enum
 import math
+from collections.abc import Iterator
 from ctypes import byref, c_size_t, c_void_p, string_at
 from threading import get_ident
 from types import TracebackType
-from typing import Iterator, NamedTuple, Optional, Tuple, Type
+from typing import NamedTuple, Optional
 
 from . import _abi, _interrupts
 from ._errors import OK, TIMEOUT, BadHandle, Closed, failure
@@ -123,7 +124,7 @@ class Events:
         handle = self._next(milliseconds("wait", wait))
         return None if handle is None else _read(handle)
 
-    def _next_with_lease(self) -> Tuple[Event, int]:
+    def _next_with_lease(self) -> tuple[Event, int]:
         """The next event, and the number of its lease."""
         while (handle := self._next(FOREVER_MS)) is None:
             pass
@@ -176,7 +177,7 @@ class Events:
 
     def __exit__(
         self,
-        kind: Optional[Type[BaseException]],
+        kind: Optional[type[BaseException]],
         value: Optional[BaseException],
         trace: Optional[TracebackType],
     ) -> None:

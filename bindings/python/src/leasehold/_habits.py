@@ -2,8 +2,9 @@
 
 import difflib
 import warnings
+from collections.abc import Iterable
 from datetime import timedelta
-from typing import Any, Dict, Iterable, NoReturn
+from typing import Any, NoReturn
 
 from ._time import Seconds
 
@@ -18,7 +19,9 @@ LONG_TTL = 3600
 _TTL = "ttl=10 (renewed while it is held; renew=False: the lease ends after it)"
 _WAIT = "wait=5, or acquire_within(5)"
 _TRY = "try_acquire(), which gives None when somebody else has the lock"
-_NO_SLEEP = "leave it out: waiters are told when it is their turn, and wait_mode='spin' with backoff= asks"
+_NO_SLEEP = (
+    "leave it out: waiters are told when it is their turn, and wait_mode='spin' with backoff= asks"
+)
 _NO_THREAD = "leave it out: a Lease is yours wherever you hand it, also to another thread"
 _NO_ERROR = "leave it out, and catch leasehold.Lost where the block ends"
 
@@ -40,7 +43,11 @@ _ARGUMENTS = {
     "lock_class": "leasehold.compat.Lock, the drop-in for redis-py's",
 }
 #: Of a call that takes a lock, a timeout is what the wait has.
-_OF_TAKING = {**_ARGUMENTS, "timeout": _WAIT, "token": "nothing: each lease has a token that was never used"}
+_OF_TAKING = {
+    **_ARGUMENTS,
+    "timeout": _WAIT,
+    "token": "nothing: each lease has a token that was never used",
+}
 _OF_TAKING["wait"] = "acquire_within(5)"
 
 _LEASE = "the Lease that acquire() returns has"
@@ -70,7 +77,9 @@ def refuse(call: str, given: Iterable[str], known: Iterable[str]) -> NoReturn:
     name = next(iter(given))
     theirs = _ARGUMENTS if call == "lock" else _OF_TAKING
     if name in theirs:
-        raise TypeError(f"{call}() has no {name!r}: write {theirs[name]}".replace("write leave", "leave"))
+        raise TypeError(
+            f"{call}() has no {name!r}: write {theirs[name]}".replace("write leave", "leave")
+        )
     near = difflib.get_close_matches(name, known, 1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     raise TypeError(f"{call}() has no argument {name!r}{hint}")
@@ -93,7 +102,7 @@ def no_lease_attribute(name: str) -> AttributeError:
     return _missing("Lease", name, _OF_LEASE)
 
 
-def _missing(kind: str, name: str, theirs: Dict[str, str]) -> AttributeError:
+def _missing(kind: str, name: str, theirs: dict[str, str]) -> AttributeError:
     hint = f": {theirs[name]}" if name in theirs else ""
     return AttributeError(f"a leasehold.{kind} has no {name!r}{hint}")
 

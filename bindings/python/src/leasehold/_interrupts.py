@@ -4,7 +4,7 @@ C asks its interrupt function at least every 100 ms, on the thread that waits.
 """
 
 import threading
-from typing import Generator, List
+from collections.abc import Generator
 
 from . import _abi
 
@@ -25,13 +25,13 @@ class SignalWatch:
     def __init__(self) -> None:
         #: One exception at most. The code that raises it takes it out: the exception leads to the
         #: frame of the generator, and must not be led to from there.
-        self.caught: List[BaseException] = []
+        self.caught: list[BaseException] = []
         answers = _answers(self.caught)
         next(answers)
         self.function = _abi.INTERRUPT(answers.send)
 
 
-def _answers(caught: List[BaseException]) -> Generator[int, object, None]:
+def _answers(caught: list[BaseException]) -> Generator[int, object, None]:
     try:
         while True:
             yield 0

@@ -3,7 +3,7 @@
 import logging
 from ctypes import byref, c_uint64, c_void_p
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, List, NamedTuple, NoReturn, Optional, Type, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Optional, TypeVar
 
 from . import _abi, _errors
 from ._errors import OK, Error, Lost, failure
@@ -69,7 +69,7 @@ class Lease:
     _handle: int
     # Its room, and nothing from the end of the lease on. Of several threads that end it, one gets
     # the room.
-    _rooms: List[Room]
+    _rooms: list[Room]
     # Not set before something was registered.
     _on_lost: OnLost
 
@@ -268,7 +268,7 @@ class Lease:
 
     def __exit__(
         self,
-        kind: Optional[Type[BaseException]],
+        kind: Optional[type[BaseException]],
         value: Optional[BaseException],
         trace: Optional[TracebackType],
     ) -> None:

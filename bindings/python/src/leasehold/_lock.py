@@ -7,13 +7,10 @@ from types import TracebackType
 from typing import (
     TYPE_CHECKING,
     Callable,
-    List,
     Literal,
     NamedTuple,
     NoReturn,
     Optional,
-    Tuple,
-    Type,
     get_args,
 )
 
@@ -112,7 +109,7 @@ class LockState(NamedTuple):
     #: Who has it, where it is known.
     client: Optional[ClientInfo] = None
     #: Who waits in the store's queue, in its order, the first 100.
-    waiters: Tuple[Waiter, ...] = ()
+    waiters: tuple[Waiter, ...] = ()
     #: How many more.
     more_waiters: int = 0
 
@@ -200,8 +197,8 @@ class Lock:
         self._handle = handle
         # Nothing before it is needed, and one from then on. Appending is a single step for other
         # threads, so two that come first together find the same one.
-        self._held: List[_Held] = []
-        self._tasks: Optional["TaskLeases"] = None
+        self._held: list[_Held] = []
+        self._tasks: Optional[TaskLeases] = None
 
     @property
     def name(self) -> str:
@@ -408,7 +405,7 @@ class Lock:
 
     def __exit__(
         self,
-        kind: Optional[Type[BaseException]],
+        kind: Optional[type[BaseException]],
         value: Optional[BaseException],
         trace: Optional[TracebackType],
     ) -> None:
@@ -433,7 +430,7 @@ class Lock:
 
     async def __aexit__(
         self,
-        kind: Optional[Type[BaseException]],
+        kind: Optional[type[BaseException]],
         value: Optional[BaseException],
         trace: Optional[TracebackType],
     ) -> None:

@@ -19,7 +19,14 @@ from ._errors import OK
 _log = logging.getLogger("leasehold")
 
 #: By their numbers in C.
-_LEVELS = [logging.NOTSET, logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG, logging.DEBUG]
+_LEVELS = [
+    logging.NOTSET,
+    logging.ERROR,
+    logging.WARNING,
+    logging.INFO,
+    logging.DEBUG,
+    logging.DEBUG,
+]
 #: LEASEHOLD_LOG_DEBUG: the logger says which records it wants.
 _LEAST = 4
 #: A record is no longer.

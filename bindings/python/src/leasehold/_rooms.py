@@ -10,9 +10,9 @@ what it passes to C is prepared, and what lets Ctrl-C end a wait comes with the 
 have the handle of a lease that is over. That harms nobody: no handle comes back.
 """
 
-from ctypes import addressof, byref, c_void_p, cast
+from ctypes import byref, c_void_p, cast
 from threading import get_ident
-from typing import Any, Callable, List, Optional
+from typing import Any, Callable, Optional
 
 from . import _abi, _interrupts
 from ._interrupts import SignalWatch
@@ -24,14 +24,14 @@ class Room:
 
     __slots__ = ("turn", "error", "turn_at", "error_at", "watch", "caught", "interrupt", "home")
 
-    def __init__(self, home: "List[Room]", watch: Optional[SignalWatch]) -> None:
+    def __init__(self, home: "list[Room]", watch: Optional[SignalWatch]) -> None:
         self.turn = _abi.Turn()
         self.error = c_void_p()
         # What C gets.
         self.turn_at: Any = byref(self.turn)
         self.error_at: Any = byref(self.error)
         self.watch = watch
-        self.caught: List[BaseException] = [] if watch is None else watch.caught
+        self.caught: list[BaseException] = [] if watch is None else watch.caught
         #: The interrupt function, as an argument.
         self.interrupt: Any = None
         if watch is not None:
@@ -51,8 +51,8 @@ class Room:
 
 
 # Appending to a list and popping from one are single steps for other threads.
-in_main: List[Room] = []
-elsewhere: List[Room] = []
+in_main: list[Room] = []
+elsewhere: list[Room] = []
 
 
 def take() -> Room:

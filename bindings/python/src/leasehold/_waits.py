@@ -5,7 +5,7 @@ import itertools
 import os
 import weakref
 from ctypes import byref, c_uint64, c_void_p
-from typing import Dict, Optional
+from typing import Optional
 
 from . import _abi
 from ._errors import OK, failure
@@ -26,7 +26,7 @@ class _Waits:
         if status != OK:
             raise failure(status, error)
         #: Those that have not ended, by their numbers.
-        self.ends: Dict[int, "asyncio.Future[None]"] = {}
+        self.ends: dict[int, asyncio.Future[None]] = {}
         loop.add_reader(_abi.waits_descriptor(self.handle), self._read)
 
     def _read(self) -> None:

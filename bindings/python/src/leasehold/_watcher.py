@@ -3,7 +3,8 @@
 import logging
 import threading
 import weakref
-from typing import TYPE_CHECKING, Callable, Optional, Sequence
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Callable, Optional
 
 from ._errors import Closed, Error
 from ._events import Event, EventKind, Events
@@ -49,7 +50,7 @@ class Watcher:
         """In a child, which has no leases yet, and not the thread."""
         self._mutex = threading.Lock()
         self._events: Optional[Events] = None
-        self._by_lease: "weakref.WeakValueDictionary[int, OnLost]" = weakref.WeakValueDictionary()
+        self._by_lease: weakref.WeakValueDictionary[int, OnLost] = weakref.WeakValueDictionary()
 
     def register(self, lease: "Lease", callback: Optional[Callback], run: Run) -> None:
         """From now on, in place of what was registered for this lease; None for nothing."""

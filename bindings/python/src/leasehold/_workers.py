@@ -9,7 +9,7 @@ import os
 import queue
 import threading
 from concurrent.futures import Future
-from typing import Callable, List, TypeVar
+from typing import Callable, TypeVar
 
 _T = TypeVar("_T")
 _Task = Callable[[], None]
@@ -22,11 +22,11 @@ class Workers:
     """As many threads as are needed."""
 
     def __init__(self) -> None:
-        self._idle: List["queue.SimpleQueue[_Task]"] = []
+        self._idle: list[queue.SimpleQueue[_Task]] = []
 
     def submit(self, call: Callable[[], _T]) -> "Future[_T]":
         """Makes a call in a thread that has nothing else to do."""
-        future: "Future[_T]" = Future()
+        future: Future[_T] = Future()
         try:
             inbox = self._idle.pop()
         except IndexError:

@@ -73,9 +73,7 @@ def _undo(lease: Optional[Lease]) -> None:
         lease._end()
 
 
-async def _in_thread(
-    call: Callable[[], _T], undo: Optional[Callable[[_T], None]] = None
-) -> _T:
+async def _in_thread(call: Callable[[], _T], undo: Optional[Callable[[_T], None]] = None) -> _T:
     """Makes a call in a thread. A task that is cancelled meanwhile waits for the end of the call
     all the same, and `undo` gets what it came to."""
     future = asyncio.wrap_future(WORKERS.submit(call))
@@ -104,7 +102,7 @@ class TaskLeases:
     __slots__ = ("_by_task",)
 
     def __init__(self) -> None:
-        self._by_task: "weakref.WeakKeyDictionary[asyncio.Task[Any], Lease]"
+        self._by_task: weakref.WeakKeyDictionary[asyncio.Task[Any], Lease]
         self._by_task = weakref.WeakKeyDictionary()
 
     async def enter(self, lock: Lock) -> Lease:
@@ -168,7 +166,7 @@ def events(client: Client) -> EventStream:
 
 async def _readable(descriptor: int) -> None:
     loop = asyncio.get_running_loop()
-    future: "asyncio.Future[None]" = loop.create_future()
+    future: asyncio.Future[None] = loop.create_future()
 
     def ready() -> None:
         if not future.done():

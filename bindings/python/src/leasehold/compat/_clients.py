@@ -3,7 +3,8 @@
 import importlib
 import inspect
 import weakref
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from collections.abc import Sequence
+from typing import Any, Optional
 from urllib.parse import quote
 
 from .._client import Client, connect
@@ -47,7 +48,9 @@ def client_of(given: Any, in_loop: bool = False) -> Client:
         raise _not_to_be_followed("this lock cannot follow a RedisCluster for asyncio")
     client = _by_source.get(source)
     if client is None:
-        client = _by_source[source] = connect(url_of(source, "redis.asyncio" if in_loop else "redis"))
+        client = _by_source[source] = connect(
+            url_of(source, "redis.asyncio" if in_loop else "redis")
+        )
     return client
 
 
@@ -66,7 +69,9 @@ def _is_packed_by_hiredis(given: Any) -> bool:
     """Whether redis-py sends text as UTF-8, whatever encoding the client has."""
     theirs: Any = importlib.import_module("redis.connection")
     options = getattr(getattr(given, "connection_pool", None), "connection_kwargs", {})
-    is_there = getattr(theirs, "HIREDIS_AVAILABLE", False) and hasattr(theirs, "HiredisRespSerializer")
+    is_there = getattr(theirs, "HIREDIS_AVAILABLE", False) and hasattr(
+        theirs, "HiredisRespSerializer"
+    )
     return is_there and not hasattr(given, "__aenter__") and not options.get("command_packer")
 
 
@@ -148,18 +153,18 @@ def _sentinels(pool: Any, theirs: Any, package: str) -> str:
     return _with(base, theirs, options, tls, user)
 
 
-def _place(options: Dict[str, Any]) -> str:
+def _place(options: dict[str, Any]) -> str:
     host = options.get("host", "localhost")
     return f"{f'[{host}]' if ':' in host else quote(host)}:{options.get('port', 6379)}"
 
 
-def _user(options: Dict[str, Any], user: str, password: str) -> List[Tuple[str, Optional[str]]]:
+def _user(options: dict[str, Any], user: str, password: str) -> list[tuple[str, Optional[str]]]:
     name = options.get("username")
     # A user without a password is sent with an empty one.
     return [(user, name), (password, options.get("password") or ("" if name else None))]
 
 
-def _credentials(options: Dict[str, Any]) -> str:
+def _credentials(options: dict[str, Any]) -> str:
     (_, user), (_, password) = _user(options, "", "")
     return f"{_quoted(user or '')}:{_quoted(password or '')}@" if user or password else ""
 
@@ -167,9 +172,9 @@ def _credentials(options: Dict[str, Any]) -> str:
 def _with(
     base: str,
     theirs: Any,
-    options: Dict[str, Any],
+    options: dict[str, Any],
     tls: bool,
-    parameters: Sequence[Tuple[str, Optional[str]]] = (),
+    parameters: Sequence[tuple[str, Optional[str]]] = (),
 ) -> str:
     """The URL with its parameters, or a refusal of what cannot be followed."""
     for option in _OWN_WAYS:
@@ -182,8 +187,8 @@ def _with(
 
 
 def _tls(
-    kind: Any, options: Dict[str, Any], followed: Dict[str, str]
-) -> List[Tuple[str, Optional[str]]]:
+    kind: Any, options: dict[str, Any], followed: dict[str, str]
+) -> list[tuple[str, Optional[str]]]:
     """The files that TLS needs. What asks for anything else is refused: we would trust more than
     the program does, or less."""
     for name, parameter in inspect.signature(kind).parameters.items():

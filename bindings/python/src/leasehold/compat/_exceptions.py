@@ -1,7 +1,7 @@
 """redis-py's exceptions: its own, so that code that catches them goes on to, or else our own of the
 same names."""
 
-from typing import TYPE_CHECKING, Dict, Optional, Type
+from typing import TYPE_CHECKING, Optional
 
 from .. import _errors
 
@@ -52,7 +52,7 @@ if not _theirs:
         """A lock that is to be extended or given back is not owned any more."""
 
 
-_THEIRS: Dict[Type[_errors.Error], Type[RedisError]] = {
+_THEIRS: dict[type[_errors.Error], type[RedisError]] = {
     _errors.Refused: ConnectionError,
     _errors.Tls: ConnectionError,
     _errors.Auth: AuthenticationError,

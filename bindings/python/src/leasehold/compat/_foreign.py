@@ -8,7 +8,7 @@ runs the script that a program has put in place of one of its own.
 import functools
 import importlib.util
 import re
-from typing import TYPE_CHECKING, Any, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, Optional, Union
 
 from .._client import Client
 
@@ -31,12 +31,12 @@ def has_script(lock: "AnyLock", what: str) -> bool:
     return any(script is not None for script in _scripts(lock, what))
 
 
-def _scripts(lock: "AnyLock", what: str) -> Tuple[Any, Optional[str]]:
+def _scripts(lock: "AnyLock", what: str) -> tuple[Any, Optional[str]]:
     """As it can be called, and its text."""
     return getattr(lock, f"lua_{what}"), getattr(lock, f"LUA_{what.upper()}_SCRIPT")
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def class_of(module: str) -> Any:
     """redis-py's own class. It comes from a copy of the module that nobody else has: a program that
     has put our class, or a wrapper of it, in the place of redis-py's would find itself there."""

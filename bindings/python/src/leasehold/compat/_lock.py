@@ -6,7 +6,7 @@ import threading
 import time
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Optional, Tuple, Type, Union
+from typing import Any, Optional, Union
 
 from .._client import Client
 from .._errors import Error, Lost, Timeout, WrongType
@@ -36,7 +36,7 @@ class Owned:
     #: What marks it on the server. A program may hand it to another process and set it there.
     token: Optional[bytes] = None
     #: The grant that the token was got with, as bytes and a fence.
-    grant: Optional[Tuple[bytes, int]] = None
+    grant: Optional[tuple[bytes, int]] = None
     #: The grant's lease, while nothing but time has changed it. It renews a lock without a timeout.
     lease: Optional[Lease] = None
 
@@ -101,7 +101,7 @@ class Lock:
         self.thread_local = bool(thread_local)
         self.raise_on_release_error = raise_on_release_error
         self.local: Owned = OwnedByThread() if self.thread_local else Owned()
-        self._made: Optional[Tuple[Tuple[object, ...], OurLock]] = None
+        self._made: Optional[tuple[tuple[object, ...], OurLock]] = None
         client_of(redis, self._in_loop)
 
     def __enter__(self) -> "Lock":
@@ -111,7 +111,7 @@ class Lock:
 
     def __exit__(
         self,
-        exc_type: Optional[Type[BaseException]],
+        exc_type: Optional[type[BaseException]],
         exc_value: Optional[BaseException],
         traceback: Optional[TracebackType],
     ) -> None:
@@ -326,7 +326,7 @@ class Lock:
         fence = grant[1] if known and grant is not None else (lock.inspect().fence or 1)
         return lock.attach(token.decode(), fence)
 
-    def _error(self, kind: Type[LockError], message: str) -> LockError:
+    def _error(self, kind: type[LockError], message: str) -> LockError:
         name: Any = self.name  # As it is, whatever redis-py declares.
         return kind(message, lock_name=name)
 

@@ -14,7 +14,7 @@ import asyncio
 import logging
 import time
 from types import TracebackType
-from typing import Any, Callable, Optional, Type, TypeVar, Union
+from typing import Any, Callable, Optional, TypeVar, Union
 
 from .. import aio
 from .._errors import Error, Timeout, WrongType
@@ -84,7 +84,7 @@ class Lock:
 
     async def __aexit__(
         self,
-        exc_type: Optional[Type[BaseException]],
+        exc_type: Optional[type[BaseException]],
         exc_value: Optional[BaseException],
         traceback: Optional[TracebackType],
     ) -> None:
@@ -192,7 +192,7 @@ class Lock:
         finally:
             self.local.lease = made.local.lease
 
-    def _error(self, kind: Type[LockError], message: str) -> LockError:
+    def _error(self, kind: type[LockError], message: str) -> LockError:
         name: Any = self.name  # As it is, whatever redis-py declares.
         return kind(message, lock_name=name)
 

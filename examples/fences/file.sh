@@ -27,7 +27,7 @@ cat >"$new"
 exec 9>>"$file.lock"
 flock 9
 # `mktemp` lets nobody else read: the file keeps its mode, or gets one by the umask.
-chmod =rw "$new"
+chmod '=rw' "$new"
 if [ -e "$file" ]; then chmod --reference="$file" "$new"; fi
 last=0
 if [ -e "$file.fence" ]; then last=$(tail -n 1 "$file.fence"); fi
@@ -41,7 +41,7 @@ sync "$new"
 if [ "$fence" != "$last" ]; then
     noted=$(mktemp "$file.XXXXXX")
     echo "$fence" >"$noted"
-    chmod =rw "$noted"
+    chmod '=rw' "$noted"
     sync "$noted"
     mv -T "$noted" "$file.fence"
     sync "$(dirname "$file")"

@@ -144,7 +144,7 @@ fn tend(core: &Core, due: Vec<Arc<Grant>>, jitter: &mut Jitter, is_failing: &mut
             }
             KeeperAction::Lose(reason) => core.report_lost(&grant, reason, None),
             KeeperAction::Warn => {
-                core.raise_and_log(&grant.identity, grant.id, EventKind::AtRisk, None)
+                core.raise_and_log(&grant.identity, grant.id, EventKind::AtRisk, None);
             }
             KeeperAction::Nothing => {}
         }

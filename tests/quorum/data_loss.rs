@@ -79,9 +79,9 @@ fn nodes_that_come_back_with_what_they_once_saved_have_no_vote_either() {
             let held = held_everywhere(&quorum, &client, secs(5));
             for (node, file) in quorum.nodes.iter_mut().zip(&files).skip(1) {
                 if older {
-                    node.restart_with(file)
+                    node.restart_with(file);
                 } else {
-                    node.restart_with_data()
+                    node.restart_with_data();
                 }
                 assert_eq!(knows(node, "n"), !older);
             }

@@ -112,7 +112,7 @@ fn a_lock_that_is_handed_over_counts_once_replicas_have_it() {
                         lease.release().unwrap();
                     }
                     (Err(error), false) => {
-                        assert_eq!(error.kind(), ErrorKind::NotReplicated, "{error}")
+                        assert_eq!(error.kind(), ErrorKind::NotReplicated, "{error}");
                     }
                     (result, _) => panic!("{result:?}"),
                 }

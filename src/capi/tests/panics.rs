@@ -180,6 +180,7 @@ fn calls(world: &World) -> Vec<Call<'_>> {
                 let $with = $make;
                 // SAFETY: handles of this library, NULL where it may be, texts that are there.
                 let came = armed(nth, || unsafe { $function($($argument,)* error) });
+                // SAFETY: made above, and freed this once.
                 unsafe { $free($with) };
                 came
             }) as Box<dyn Fn(u32, Errors) -> (bool, leasehold_status)>)
@@ -229,6 +230,7 @@ fn calls(world: &World) -> Vec<Call<'_>> {
         call!(leasehold_lock_acquire_unless, (other, None, null_mut()), null_mut()
             => free!(leasehold_lease_free)),
         call!(leasehold_lock_take, (other, None, null_mut()), leasehold_turn { lease: null_mut(), fence: 0 }
+            // SAFETY: a lease of this library.
             => |turn: leasehold_turn| unsafe { leasehold_lease_free(turn.lease) }),
         call!(leasehold_lock_acquire_within, (other, 20_000, None, null_mut()), null_mut()
             => free!(leasehold_lease_free)),
@@ -244,6 +246,7 @@ fn calls(world: &World) -> Vec<Call<'_>> {
         call!(leasehold_lease_release, taken: world.taken() => leasehold_lease_free, (taken)),
         call!(leasehold_lease_let_expire_in_ms, taken: world.taken() => leasehold_lease_free, (taken, 3)),
         call!(leasehold_lease_detach, taken: world.taken_anew() => leasehold_lease_free, (taken)),
+        // SAFETY: the URL is there, and there is room for what comes out.
         call!(leasehold_client_close_within, closing: made(|out, error| unsafe {
             leasehold_client_open(url, length, out, error)
         }) => leasehold_client_free, (closing, 1000)),
@@ -262,6 +265,7 @@ fn c11_a_thousand_panics_are_a_thousand_error_codes() {
             let (panicked, status) = call(nth, &raw mut error);
             // SAFETY: an error of this library, or NULL.
             let told = unsafe { leasehold_error_status(error) };
+            // SAFETY: the same one, freed this once.
             unsafe { leasehold_error_free(error) };
             if !panicked {
                 assert_eq!((status, told), (LEASEHOLD_OK, LEASEHOLD_OK), "{function}");
@@ -283,6 +287,7 @@ fn c11_a_thousand_panics_are_a_thousand_error_codes() {
 fn c11_plain_values_are_neutral_when_there_is_a_panic() {
     let world = World::new();
     let (event, config) = (world.event(), world.config());
+    // SAFETY: a lock of this library, and room for what comes out.
     let state = made(|out, error| unsafe { leasehold_lock_inspect(world.lock, out, error) });
     let mut error = null_mut();
     let mut length = 77;

@@ -176,7 +176,7 @@ impl Dialer {
                 }
                 // One that can be mended tells more than one that is down.
                 Err(error) if failed.as_ref().is_none_or(Error::is_retriable) => {
-                    failed = Some(error)
+                    failed = Some(error);
                 }
                 Err(_) => {}
             }

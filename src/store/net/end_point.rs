@@ -15,7 +15,7 @@ pub(super) fn hash(certificate: &[u8]) -> Option<Vec<u8>> {
     let kind = name.strip_prefix(RSA).or_else(|| name.strip_prefix(ECDSA))?;
     Some(match kind {
         // MD5 and SHA-1 are too weak, and SHA-256 stands in for them.
-        [4 | 5 | 11] | [1] | [3, 2] => Sha256::digest(certificate).to_vec(),
+        [4 | 5 | 11 | 1] | [3, 2] => Sha256::digest(certificate).to_vec(),
         [12] | [3, 3] => Sha384::digest(certificate).to_vec(),
         [13] | [3, 4] => Sha512::digest(certificate).to_vec(),
         _ => return None,

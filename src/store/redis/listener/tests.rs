@@ -259,7 +259,7 @@ fn a_server_that_does_not_answer_a_ping_is_given_up() {
         let listener = opened(&format!("{}?io_timeout=100ms", server.url()));
         let watch = Stopwatch::start();
         listener.with_subscription(|subscription| {
-            subscription.alive = Moment::now().minus(QUIET - ms(50))
+            subscription.alive = Moment::now().minus(QUIET - ms(50));
         });
         server.stop();
         let error = loop {

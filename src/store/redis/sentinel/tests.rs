@@ -49,7 +49,7 @@ impl Fake {
         };
         let speaker = fake.clone();
         std::thread::spawn(move || {
-            listener.incoming().flatten().for_each(|one| speaker.serve(one))
+            listener.incoming().flatten().for_each(|one| speaker.serve(one));
         });
         fake
     }

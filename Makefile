@@ -6,6 +6,7 @@
 #   make uninstall                     with the same folders: takes away what install put there
 #   make clean                         takes away target/c; `cargo clean` what others use too
 #   make header                        writes include/leasehold.h anew from the comments in src/capi
+#   make check                         looks at a change: formats, lints, types, documentation
 #   make dist                          makes the packages of all languages, in dist
 #   make dist TARGETS=this             the same for this machine alone, with its own compiler
 #
@@ -124,6 +125,9 @@ uninstall:
 header:
 	KIT_REWRITE=1 $(CARGO) test --quiet --features capi --test languages abi:
 
+check:
+	tests/check
+
 TARGETS = $(foreach libc,gnu musl,x86_64-unknown-linux-$(libc) aarch64-unknown-linux-$(libc))
 dist:
 	packaging/dist dist $(TARGETS)
@@ -132,4 +136,4 @@ clean:
 	rm -rf $(BUILD)
 
 FORCE:
-.PHONY: all install uninstall header dist clean FORCE
+.PHONY: all install uninstall header check dist clean FORCE

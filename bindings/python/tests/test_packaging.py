@@ -1,4 +1,5 @@
-"""The backend that builds the package: what it packs, and what it says when it cannot build."""
+"""What adds the library and the command to the package: what is packed, and what it says when it cannot
+build."""
 
 import os
 import platform
@@ -10,17 +11,25 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import hatchling.build
 import pytest
 
 import leasehold
 
 PACKAGE = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(PACKAGE / "backend"))
+ROOT = PACKAGE.parents[1]
+sys.path.insert(0, str(PACKAGE))
 
-import leasehold_backend  # noqa: E402
-from leasehold_backend import elf, metadata, native, places  # noqa: E402
+import hatch_build  # noqa: E402
 
 LIBRARY = leasehold._loader.BUNDLED
+VERSION = leasehold.__version__
+
+
+@pytest.fixture(autouse=True)
+def in_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a frontend calls the functions of a backend."""
+    monkeypatch.chdir(PACKAGE)
 
 
 @pytest.fixture
@@ -30,20 +39,20 @@ def prebuilt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     for name in ("libleasehold.so", "leasehold"):
         (folder / name).write_bytes(Path(sys.executable).resolve().read_bytes())
-    monkeypatch.setenv(native.PREBUILT, str(folder))
+    monkeypatch.setenv(hatch_build.PREBUILT, str(folder))
     return folder
 
 
 def test_a_wheel(prebuilt: Path, tmp_path: Path) -> None:
-    name = leasehold_backend.build_wheel(str(tmp_path))
-    pattern = rf"leasehold-{metadata.version()}-py3-none-manylinux_2_\d+_{platform.machine()}\.whl"
+    name = hatchling.build.build_wheel(str(tmp_path))
+    pattern = rf"leasehold-{VERSION}-py3-none-manylinux_2_\d+_{platform.machine()}\.whl"
     assert re.fullmatch(pattern, name)
     with zipfile.ZipFile(tmp_path / name) as wheel:
         assert wheel.testzip() is None
         modes = {entry.filename: entry.external_attr >> 16 & 0o777 for entry in wheel.infolist()}
-        record = wheel.read(f"{metadata.dist_info()}/RECORD").decode().splitlines()
-        about = wheel.read(f"{metadata.dist_info()}/METADATA").decode()
-        tag = wheel.read(f"{metadata.dist_info()}/WHEEL").decode()
+        record = wheel.read(f"leasehold-{VERSION}.dist-info/RECORD").decode().splitlines()
+        about = wheel.read(f"leasehold-{VERSION}.dist-info/METADATA").decode()
+        tag = wheel.read(f"leasehold-{VERSION}.dist-info/WHEEL").decode()
     assert modes["leasehold/_native/leasehold"] == 0o755
     assert modes["leasehold/_native/libleasehold.so"] == 0o755
     assert {"leasehold/py.typed", "leasehold/compat/_lock.py"} <= set(modes)
@@ -51,38 +60,38 @@ def test_a_wheel(prebuilt: Path, tmp_path: Path) -> None:
     assert "Requires-Dist" not in about and "Requires-Python: >=3.9" in about
     assert f"Tag: {'-'.join(name[:-4].split('-')[2:])}" in tag
     first = (tmp_path / name).read_bytes()
-    leasehold_backend.build_wheel(str(tmp_path))
+    hatchling.build.build_wheel(str(tmp_path))
     assert (tmp_path / name).read_bytes() == first
 
 
 def test_metadata_before_the_wheel(tmp_path: Path) -> None:
-    name = leasehold_backend.prepare_metadata_for_build_wheel(str(tmp_path))
+    name = hatchling.build.prepare_metadata_for_build_wheel(str(tmp_path))
     text = (tmp_path / name / "METADATA").read_text()
-    assert f"Version: {leasehold.__version__}\n" in text and "# Leasehold for Python" in text
+    assert f"Version: {VERSION}\n" in text and "# Leasehold for Python" in text
 
 
 def test_a_source_package_has_all_that_a_wheel_is_built_from(tmp_path: Path) -> None:
-    name = leasehold_backend.build_sdist(str(tmp_path))
-    assert name == f"leasehold-{metadata.version()}.tar.gz"
+    name = hatchling.build.build_sdist(str(tmp_path))
+    assert name == f"leasehold-{VERSION}.tar.gz"
     with tarfile.open(tmp_path / name) as sdist:
         names = {entry.name.split("/", 1)[1] for entry in sdist}
-    rust = {f"rust/{file}" for file in ["Cargo.toml", "Cargo.lock", "LICENSE-MIT"]}
-    workspace = (places.rust() / "Cargo.toml").read_text(encoding="utf-8")
+    rust = {f"rust/{file}" for file in ["Cargo.toml", "Cargo.lock"]}
+    workspace = (ROOT / "Cargo.toml").read_text(encoding="utf-8")
     members = re.findall(r'"([^"]+)"', workspace.split("\nmembers = ", 1)[1].split("\n", 1)[0])
     rust |= {f"rust/{member}/Cargo.toml" for member in members}
-    scripts = places.rust().glob("src/**/*.*")
-    rust |= {f"rust/{file.relative_to(places.rust()).as_posix()}" for file in scripts}
-    backend = {"pyproject.toml", "PKG-INFO", "README.md", "backend/leasehold_backend/native.py"}
-    assert rust | backend | {"src/leasehold/py.typed"} <= names
+    scripts = ROOT.glob("src/**/*.*")
+    rust |= {f"rust/{file.relative_to(ROOT).as_posix()}" for file in scripts}
+    own = {"pyproject.toml", "PKG-INFO", "README.md", "LICENSE-MIT", "hatch_build.py"}
+    assert rust | own | {"src/leasehold/py.typed"} <= names
     assert not [name for name in names if "target/" in name or ".so" in name or ".pyc" in name]
 
 
 def from_source_package(tmp_path: Path, **environment: str) -> str:
     """What building a wheel from an unpacked source package says."""
-    name = leasehold_backend.build_sdist(str(tmp_path))
+    name = hatchling.build.build_sdist(str(tmp_path))
     subprocess.run(["tar", "-xzf", tmp_path / name, "-C", tmp_path], check=True)
-    build = "import leasehold_backend; leasehold_backend.build_wheel('.')"
-    variables: dict[str, str] = {"PYTHONPATH": "backend", "HOME": str(tmp_path), **environment}
+    build = "import hatchling.build; hatchling.build.build_wheel('.')"
+    variables: dict[str, str] = {"HOME": str(tmp_path), **environment}
     result = subprocess.run(
         [sys.executable, "-c", build],
         cwd=tmp_path / name[: -len(".tar.gz")],
@@ -126,12 +135,9 @@ def test_when_cargo_fails_its_words_come_first(tmp_path: Path) -> None:
     assert "Cargo failed; what it said stands above" in said and "Traceback" not in said
 
 
-def test_without_the_sources_in_rust_it_says_so(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(places, "PACKAGE", tmp_path / "bindings" / "python")
+def test_without_the_sources_in_rust_it_says_so(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match="its sources in Rust are missing"):
-        leasehold_backend.build_sdist(str(tmp_path))
+        hatch_build.rust(tmp_path / "bindings" / "python")
 
 
 @pytest.mark.parametrize(
@@ -147,39 +153,43 @@ def test_another_platform_is_refused(
 ) -> None:
     monkeypatch.setattr(platform, function, lambda: answer)
     with pytest.raises(SystemExit, match=reason):
-        native.check_platform()
+        hatch_build.check_platform()
 
 
 def test_what_is_prebuilt_must_be_there(prebuilt: Path, tmp_path: Path) -> None:
     (prebuilt / "leasehold").unlink()
     with pytest.raises(SystemExit, match="leasehold is missing"):
-        leasehold_backend.build_wheel(str(tmp_path))
+        hatchling.build.build_wheel(str(tmp_path))
+
+
+def test_it_is_not_edited_in_place(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="leave out -e"):
+        hatchling.build.build_editable(str(tmp_path))
 
 
 def test_the_glibc_that_a_file_needs() -> None:
     file = Path(sys.executable).resolve()
-    names = set(elf.needed(file))
+    newest = hatch_build.newest_glibc(file)
+    assert newest is not None and newest >= (2, 4)
     shown = subprocess.run(["readelf", "-V", str(file)], capture_output=True, text=True)
     if shown.returncode == 0:
-        assert names == {name.encode() for name in re.findall(r"Name: (\S+)  Flags", shown.stdout)}
-    newest = elf.newest_glibc(file)
-    assert max(names) > b"GLIBC_2." and newest is not None and newest >= (2, 4)
-    assert elf.machine(file) == platform.machine()
-    with pytest.raises(SystemExit, match="no ELF file"):
-        list(elf.needed(Path(__file__)))
+        found = re.findall(r"Name: GLIBC_(\d+)\.(\d+)\S*  Flags", shown.stdout)
+        assert newest == max((int(major), int(minor)) for major, minor in found)
+    assert hatch_build.machine(file) == platform.machine()
+    with pytest.raises(SystemExit, match="no library or program"):
+        hatch_build.newest_glibc(Path(__file__))
 
 
-def test_files_that_need_no_glibc_are_for_musl(
-    prebuilt: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(elf, "newest_glibc", lambda file: None)
-    name = leasehold_backend.build_wheel(str(tmp_path))
-    assert name.endswith(f"-py3-none-musllinux_1_2_{platform.machine()}.whl")
+def test_files_that_need_no_glibc_are_for_musl(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hatch_build, "newest_glibc", lambda file: None)
+    program = Path(sys.executable).resolve()
+    tag = hatch_build.Built(program, program).tag()
+    assert tag == f"py3-none-musllinux_1_2_{platform.machine()}"
 
 
 @pytest.mark.skipif(not LIBRARY.exists(), reason="only a wheel has the library")
 def test_the_wheel_that_is_installed_shows_only_the_functions_of_the_header() -> None:
     shown = subprocess.run(["nm", "-D", "--defined-only", LIBRARY], capture_output=True, text=True)
     names = [line.split()[-1] for line in shown.stdout.splitlines()]
-    symbols = (PACKAGE.parents[1] / "tests/languages/abi/symbols.txt").read_text().split()
+    symbols = (ROOT / "tests/languages/abi/symbols.txt").read_text().split()
     assert sorted(names) == sorted(symbols)

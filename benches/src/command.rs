@@ -188,11 +188,20 @@ fn count() -> ExitCode {
     }
 }
 
+/// `also` on both stores; `beside` on Redis.
+fn cycles(also: &[Also], beside: &[Also], time: Duration) -> Outcome<Vec<Table>> {
+    let redis = cycle::measure(&[also, beside].concat(), time)?;
+    #[cfg(not(feature = "sqlite"))]
+    return Ok(vec![redis]);
+    #[cfg(feature = "sqlite")]
+    Ok(vec![redis, crate::sqlite::measure(also, time)?])
+}
+
 fn measure(cli: &Cli) -> Outcome<Vec<Table>> {
     let time = Duration::from_secs(cli.seconds);
     match &cli.what {
         None => {
-            let mut tables = cycle::measure(&[], &cli.others.programs()?, time)?;
+            let mut tables = cycles(&[], &cli.others.programs()?, time)?;
             if cli.report.is_some() {
                 let (waiters, holds) = (&WAITERS, &[HOLD]);
                 let (store, place) = (Store::Redis, Where::Process);
@@ -204,7 +213,7 @@ fn measure(cli: &Cli) -> Outcome<Vec<Table>> {
         Some(_) if !cli.others.beside.is_empty() => {
             Err("--beside stands behind `cycle` or `groups`, or alone".into())
         }
-        Some(What::Cycle { also, others }) => cycle::measure(also, &others.programs()?, time),
+        Some(What::Cycle { also, others }) => cycles(also, &others.programs()?, time),
         Some(What::Groups { groups, others }) => groups::measure(groups, &others.beside, time),
         Some(What::Contended { waiters, clients, hold: holds, store }) => {
             let (clients, store, place) = (*clients, *store, Where::Process);

@@ -19,15 +19,10 @@ pub(crate) const NAMES: [&str; 2] = ["bench", "bench:bare"];
 /// Over how many cycles commands are counted.
 const COUNTED: usize = 100;
 
-/// `also` on both stores; `beside` on Redis.
-pub(crate) fn measure(also: &[Also], beside: &[Also], time: Duration) -> Outcome<Vec<Table>> {
+/// On Redis.
+pub(crate) fn measure(also: &[Also], time: Duration) -> Outcome<Table> {
     let server = Server::start();
-    let all = [also, beside].concat();
-    let redis = against_limit("redis", &server.url(), &[&server], NAMES, &all, time)?;
-    #[cfg(not(feature = "sqlite"))]
-    return Ok(vec![redis]);
-    #[cfg(feature = "sqlite")]
-    Ok(vec![redis, crate::sqlite::measure(also, time)?])
+    against_limit("redis", &server.url(), &[&server], NAMES, also, time)
 }
 
 /// How long taking and giving back took.

@@ -21,8 +21,10 @@ struct Resource {
 pub(crate) fn contend(languages: &[Language], store: &Store) {
     let names: Vec<String> = (0..LOCKS).map(|number| format!("contend:{number}")).collect();
     let resources: Vec<Mutex<Resource>> = names.iter().map(|_| Mutex::default()).collect();
-    let drivers: Vec<Driver> =
-        languages.iter().flat_map(|language| (0..DRIVERS_EACH).map(|_| language.driver())).collect();
+    let drivers: Vec<Driver> = languages
+        .iter()
+        .flat_map(|language| (0..DRIVERS_EACH).map(|_| language.driver()))
+        .collect();
     let turns = drivers.len() * TURNS;
     let faults = Mutex::new(Vec::new());
     std::thread::scope(|scope| {

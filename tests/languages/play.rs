@@ -59,7 +59,8 @@ impl<'a> Play<'a> {
             who => {
                 let command = self.filled_in(step.command);
                 let language = self.language;
-                let driver = self.drivers.entry(who.to_owned()).or_insert_with(|| language.driver());
+                let driver =
+                    self.drivers.entry(who.to_owned()).or_insert_with(|| language.driver());
                 let start = Instant::now();
                 let said = driver.ask(&command);
                 let took = start.elapsed();

@@ -254,6 +254,11 @@ def failure(status: int, cell: Optional[c_void_p] = None, lock: str = "") -> Err
     return error(status, f"{what}: {detail}; {advice}" if detail else f"{what}; {advice}", detail)
 
 
+def nested(name: str, holder: str) -> Error:
+    """Whoever holds a lock would wait for itself."""
+    return error(WouldDeadlock.status, f"{holder} is in a with statement on lock {name!r} already")
+
+
 def error(status: int, message: str, detail: str = "") -> Error:
     """An exception with our own words."""
     made = _by_status.get(status, Error)(message)

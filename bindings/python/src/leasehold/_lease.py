@@ -12,11 +12,7 @@ from ._habits import no_lease_attribute, warn_of_long
 from ._handles import LockHandle
 from ._rooms import Room
 from ._time import Seconds, milliseconds
-from ._watcher import Callback, OnLost, here
-
-if TYPE_CHECKING:
-    from ._client import Client
-    from ._lock import Lock
+from ._watcher import Callback, OnLost, Owner, here
 
 _log = logging.getLogger("leasehold")
 
@@ -64,7 +60,7 @@ class Lease:
 
     # Kept open. The lock itself is not kept: it has the lease of a `with` statement, in a place of
     # the thread, where the garbage collector would not see the cycle.
-    _client: "Client"
+    _client: Owner
     _lock_handle: LockHandle
     _handle: int
     # Its room, and nothing from the end of the lease on. Of several threads that end it, one gets
@@ -291,12 +287,12 @@ class Lease:
 new = object.__new__
 
 
-def begun(lock: "Lock", room: Room) -> Lease:
+def begun(client: Owner, lock: LockHandle, room: Room) -> Lease:
     """The lease that C has written into a room, with its fence."""
     # Not by calling the class, which takes as long as all the rest.
     lease: Lease = new(Lease)
     turn = room.turn
     lease.fence, lease._handle = turn.fence, turn.lease
-    lease._client, lease._lock_handle = lock._client, lock._handle
+    lease._client, lease._lock_handle = client, lock
     lease._rooms = [room]
     return lease

@@ -15,17 +15,17 @@ from typing import (
 )
 
 from . import _abi, _errors, _interrupts, _rooms
-from ._errors import BUSY, OK, BadArgument, Lost, WouldDeadlock, failure
+from ._errors import BUSY, OK, BadArgument, Lost, failure, nested
 from ._habits import no_lock_attribute, refuse, refuse_positional
 from ._handles import LockHandle, LockStateHandle
 from ._interrupts import NOTHING
 from ._lease import Lease, begun, new
 from ._rooms import Room
 from ._time import Seconds, milliseconds
+from ._watcher import Owner
 
 if TYPE_CHECKING:
-    from ._client import Client
-    from .aio import TaskLeases
+    from ._tasks import TaskLeases
 
 #: How a wait for a lock goes.
 WaitMode = Literal["auto", "spin"]
@@ -190,7 +190,7 @@ class Lock:
 
     __slots__ = ("_client", "_handle", "_held", "_tasks", "__weakref__")
 
-    def __init__(self, client: "Client", handle: LockHandle, **theirs: NoReturn) -> None:
+    def __init__(self, client: Owner, handle: LockHandle, **theirs: NoReturn) -> None:
         if theirs or type(handle) is not LockHandle:
             raise TypeError("a lock comes from a client: client.lock(name, ttl=10)")
         self._client = client
@@ -292,7 +292,7 @@ class Lock:
                 raise room.caught.pop()
             if status == OK:
                 room.turn.fence = _abi.lease_fence(room.turn.lease)
-                return begun(self, room)
+                return begun(self._client, self._handle, room)
         except BaseException:
             room.release()
             del room
@@ -423,7 +423,7 @@ class Lock:
     async def __aenter__(self) -> Lease:
         if self._tasks is None:
             # Not before it is needed: asyncio takes longer to import than all the rest.
-            from .aio import TaskLeases
+            from ._tasks import TaskLeases
 
             self._tasks = TaskLeases()
         return await self._tasks.enter(self)
@@ -451,9 +451,3 @@ def _failed(status: int, room: Room, name: str) -> _errors.Error:
     error = failure(status, room.error, name)
     room.home.append(room)
     return error
-
-
-def nested(name: str, holder: str) -> _errors.Error:
-    return _errors.error(
-        WouldDeadlock.status, f"{holder} is in a with statement on lock {name!r} already"
-    )

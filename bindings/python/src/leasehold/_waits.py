@@ -5,13 +5,12 @@ import itertools
 import os
 import weakref
 from ctypes import byref, c_uint64, c_void_p
-from typing import Optional
+from typing import Callable, Optional, Protocol
 
 from . import _abi
 from ._errors import OK, failure
-from ._handles import WaitsHandle
+from ._handles import LockHandle, WaitsHandle
 from ._lease import Lease
-from ._lock import Lock
 from ._time import Seconds, milliseconds
 
 _numbers = itertools.count(1)
@@ -52,7 +51,18 @@ def _of(loop: asyncio.AbstractEventLoop) -> _Waits:
     return waits
 
 
-async def acquire(lock: Lock, wait: Optional[Seconds]) -> Lease:
+class Waited(Protocol):
+    """A lock, as far as its waits know it."""
+
+    _handle: LockHandle
+
+    @property
+    def name(self) -> str: ...
+
+    def _ask(self, function: Callable[..., int]) -> Optional[Lease]: ...
+
+
+async def acquire(lock: Waited, wait: Optional[Seconds]) -> Lease:
     """Takes the lock, waiting for as long as it says, or for another time. A task that does not get
     to the end of this leaves no lock behind."""
     loop = asyncio.get_running_loop()

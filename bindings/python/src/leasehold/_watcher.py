@@ -4,13 +4,10 @@ import logging
 import threading
 import weakref
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Callable, Optional
+from typing import Callable, Optional, Protocol
 
 from ._errors import Closed, Error
 from ._events import Event, EventKind, Events
-
-if TYPE_CHECKING:
-    from ._lease import Lease
 
 _log = logging.getLogger("leasehold")
 
@@ -37,6 +34,17 @@ class OnLost:
             callback(event)
 
 
+class Watched(Protocol):
+    """A lease, as far as it is watched."""
+
+    _on_lost: OnLost
+
+    @property
+    def _rooms(self) -> Sequence[object]: ...
+
+    def _watch(self, events: Events) -> int: ...
+
+
 class Watcher:
     """Who is called for the leases of one client, and the thread that calls: there is none before
     the first callback, and it ends with the client. It is a daemon, so that it keeps no program
@@ -52,7 +60,7 @@ class Watcher:
         self._events: Optional[Events] = None
         self._by_lease: weakref.WeakValueDictionary[int, OnLost] = weakref.WeakValueDictionary()
 
-    def register(self, lease: "Lease", callback: Optional[Callback], run: Run) -> None:
+    def register(self, lease: Watched, callback: Optional[Callback], run: Run) -> None:
         """From now on, in place of what was registered for this lease; None for nothing."""
         former: Optional[OnLost] = getattr(lease, "_on_lost", None)
         if callback is not None:
@@ -101,3 +109,15 @@ def _call(on_lost: OnLost, event: Event) -> None:
 def here(callback: Callback, event: Event) -> None:
     """Calls it in the thread that tells."""
     callback(event)
+
+
+class Owner(Protocol):
+    """A client, as far as its locks and leases know it."""
+
+    _watcher: Watcher
+    _unwatched: bool
+
+    def _watch_again(self) -> None: ...
+
+    @property
+    def store(self) -> str: ...

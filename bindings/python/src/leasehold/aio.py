@@ -17,22 +17,19 @@ A task that is cancelled while it waits leaves the queue, and no lock behind.
 
 import asyncio
 import functools
-import weakref
-from typing import Any, Callable, Optional, TypeVar
+from typing import Optional
 
 from . import _waits
 from ._client import Client
 from ._errors import Closed
 from ._events import Event, Events
 from ._lease import Lease, OptionalCallback
-from ._lock import Lock, nested
+from ._lock import Lock
+from ._tasks import in_thread
 from ._time import Seconds
-from ._workers import WORKERS
 
 __all__ = ["EventStream", "acquire", "acquire_within", "events", "extend", "on_lost", "release"]
 __all__ += ["try_acquire"]
-
-_T = TypeVar("_T")
 
 
 async def acquire(lock: Lock) -> Lease:
@@ -53,80 +50,24 @@ async def acquire_within(lock: Lock, wait: Seconds) -> Lease:
 
 async def try_acquire(lock: Lock) -> Optional[Lease]:
     """Takes the lock if it is free, as `Lock.try_acquire()` does."""
-    return await _in_thread(lock.try_acquire, undo=_undo)
+    return await in_thread(lock.try_acquire, undo=_undo)
 
 
 async def release(lease: Lease) -> None:
     """Gives the lock back, as `Lease.release()` does, also when the task is cancelled
     meanwhile."""
-    await _in_thread(lease.release)
+    await in_thread(lease.release)
 
 
 async def extend(lease: Lease, ttl: Optional[Seconds] = None) -> None:
     """Makes the lease valid for its ttl from now on, as `Lease.extend()` does."""
-    await _in_thread(functools.partial(lease.extend, ttl))
+    await in_thread(functools.partial(lease.extend, ttl))
 
 
 def _undo(lease: Optional[Lease]) -> None:
     """Gives back what nobody will see."""
     if lease is not None:
         lease._end()
-
-
-async def _in_thread(call: Callable[[], _T], undo: Optional[Callable[[_T], None]] = None) -> _T:
-    """Makes a call in a thread. A task that is cancelled meanwhile waits for the end of the call
-    all the same, and `undo` gets what it came to."""
-    future = asyncio.wrap_future(WORKERS.submit(call))
-    try:
-        return await asyncio.shield(future)
-    except asyncio.CancelledError:
-        await _outlast(future)
-        if undo is not None and not future.cancelled() and future.exception() is None:
-            result = future.result()
-            await _outlast(asyncio.wrap_future(WORKERS.submit(lambda: undo(result))))
-        raise
-
-
-async def _outlast(future: "asyncio.Future[Any]") -> None:
-    """Waits for the end of a call, however often the task is cancelled."""
-    while not future.done():
-        try:
-            await asyncio.wait([future])
-        except asyncio.CancelledError:
-            continue
-
-
-class TaskLeases:
-    """The leases of ``async with`` statements on one lock, for each task."""
-
-    __slots__ = ("_by_task",)
-
-    def __init__(self) -> None:
-        self._by_task: weakref.WeakKeyDictionary[asyncio.Task[Any], Lease]
-        self._by_task = weakref.WeakKeyDictionary()
-
-    async def enter(self, lock: Lock) -> Lease:
-        """Begins the block."""
-        task = _current_task()
-        if task in self._by_task:
-            raise nested(lock.name, "this task")
-        lease = await acquire(lock)
-        self._by_task[task] = lease
-        return lease
-
-    async def leave(self, lock: Lock, raised: bool) -> None:
-        """Ends the block."""
-        lease = self._by_task.pop(_current_task(), None)
-        if lease is None:
-            raise RuntimeError(f"this task is not in an async with on lock {lock.name!r}")
-        await _in_thread(functools.partial(lease._leave, raised))
-
-
-def _current_task() -> "asyncio.Task[Any]":
-    task = asyncio.current_task()
-    if task is None:
-        raise RuntimeError("async with needs a task")
-    return task
 
 
 class EventStream:

@@ -17,6 +17,9 @@
 #define HANDLE(type, number) ((type *)(intptr_t)(number))
 #define NUMBER(handle) ((jlong)(intptr_t)(handle))
 
+/* Once, when the library is loaded. False with an exception pending. */
+bool shim_begin(JNIEnv *env, jclass native);
+
 /* Bytes of a Java array, with a zero byte after them. Short ones need no memory of their own. */
 struct bytes {
     char *start;

@@ -8,17 +8,23 @@ runs the script that a program has put in place of one of its own.
 import functools
 import importlib.util
 import re
-from typing import TYPE_CHECKING, Any, Optional, Union
+from typing import Any, Optional, Protocol
 
 from .._client import Client
 
-if TYPE_CHECKING:
-    from . import aio
-    from ._lock import Lock
-
-    AnyLock = Union[Lock, aio.Lock]
-
 _OURS = re.compile(rb"[0-9a-f]{32}")
+
+
+class Likewise(Protocol):
+    """A lock with the options of redis-py's, of either kind."""
+
+    redis: Any
+    name: Any
+    timeout: Any
+    sleep: Any
+    blocking: Any
+    blocking_timeout: Any
+    _theirs: str
 
 
 def is_foreign(token: bytes) -> bool:
@@ -26,12 +32,12 @@ def is_foreign(token: bytes) -> bool:
     return _OURS.fullmatch(token) is None
 
 
-def has_script(lock: "AnyLock", what: str) -> bool:
+def has_script(lock: Likewise, what: str) -> bool:
     """Whether a program has put a script in place of redis-py's."""
     return any(script is not None for script in _scripts(lock, what))
 
 
-def _scripts(lock: "AnyLock", what: str) -> tuple[Any, Optional[str]]:
+def _scripts(lock: Likewise, what: str) -> tuple[Any, Optional[str]]:
     """As it can be called, and its text."""
     return getattr(lock, f"lua_{what}"), getattr(lock, f"LUA_{what.upper()}_SCRIPT")
 
@@ -47,7 +53,7 @@ def class_of(module: str) -> Any:
     return copy.Lock
 
 
-def theirs_of(lock: "AnyLock", token: Optional[bytes] = None) -> Any:
+def theirs_of(lock: Likewise, token: Optional[bytes] = None) -> Any:
     """redis-py's lock of the same name, options and scripts, which owns what the token marks."""
     if isinstance(lock.redis, Client):
         raise TypeError(

@@ -20,6 +20,7 @@ from .. import aio
 from .._errors import Error, Timeout, WrongType
 from .._lease import Lease
 from .._lock import Lock as OurLock
+from .._tasks import in_thread
 from . import _lock
 from ._clients import client_of, key_of
 from ._exceptions import LockError, LockNotOwnedError, translated
@@ -188,7 +189,7 @@ class Lock:
         """A task that is cancelled meanwhile waits for the end of the call all the same."""
         made = self._blocking()
         try:
-            return await aio._in_thread(lambda: call(made))
+            return await in_thread(lambda: call(made))
         finally:
             self.local.lease = made.local.lease
 

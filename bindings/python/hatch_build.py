@@ -1,5 +1,8 @@
 """Adds the library and the command to a wheel: compiles both with Cargo, or takes what is built
-already, and tags the wheel with the C library that they need."""
+already, and tags the wheel with the C library that they need.
+
+maturin and setuptools-rust have a Cargo command of their own, which compiles again what `make` has
+compiled, and neither packs a library for ctypes beside a program."""
 
 import os
 import platform

@@ -77,7 +77,7 @@ TEST_ON_BOTH(forked_child_goes_on_with_clients_and_locks) {
         THROWS(LEASEHOLD_ERR_FORKED, lease->extend());
         THROWS(LEASEHOLD_ERR_FORKED, events.try_next());
         CHECK(!lock.acquire());
-        auto own = mine.ttl(500ms).acquire();
+        auto own = mine.ttl(20s).acquire();
         CHECK(client.lock(lock.name()).inspect().held);
         CHECK(!client.events().try_next());
         EQUAL(client.counters().granted, 1u);

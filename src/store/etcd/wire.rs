@@ -4,7 +4,6 @@
 mod call;
 
 use std::collections::BTreeMap;
-use std::io;
 use std::time::Duration;
 
 use self::call::Call;
@@ -15,11 +14,13 @@ use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
 use crate::store::Failure;
 use crate::store::net::dial::Show;
+use crate::store::net::incoming::Incoming;
+use crate::store::net::reader::{HUNG_UP, Inbox, Reader};
 use crate::store::net::stranger::Kind;
 use crate::store::net::stream::{LEAST, Stream};
 
 pub(super) struct Wire {
-    stream: Stream,
+    reader: Reader,
     /// Which of the hosts it leads to.
     pub(super) member: usize,
     pub(super) made: Moment,
@@ -29,7 +30,6 @@ pub(super) struct Wire {
     head: Vec<u8>,
     /// By which the server knows our user.
     pub(super) token: Option<String>,
-    inbox: Vec<u8>,
     outbox: Vec<u8>,
     last: u32,
     calls: BTreeMap<u32, Call>,
@@ -84,13 +84,12 @@ const PRIORITY: u8 = 32;
 impl Wire {
     pub(super) fn new(stream: Stream, member: usize, head: Vec<u8>) -> Wire {
         let mut wire = Wire {
-            stream,
+            reader: Reader::new(stream, Incoming::default(), HUNG_UP),
             member,
             made: Moment::now(),
             heard: Moment::ZERO,
             head,
             token: None,
-            inbox: Vec::new(),
             outbox: PREFACE.to_vec(),
             last: 0,
             calls: BTreeMap::new(),
@@ -155,7 +154,7 @@ impl Wire {
     }
 
     pub(super) fn show(&self, show: &Show<'_>) -> Result<(), Error> {
-        self.stream.show(show)
+        self.reader.stream.show(show)
     }
 
     /// Passes on what the server has room for.
@@ -180,7 +179,7 @@ impl Wire {
         if self.is_all_sent() {
             return Ok(());
         }
-        let sent = self.stream.send(&self.outbox, deadline);
+        let sent = self.reader.stream.send(&self.outbox, deadline);
         self.is_broken |= sent.is_err();
         let count = sent.as_ref().map_or_else(|(count, _)| *count, |()| self.outbox.len());
         self.outbox.drain(..count);
@@ -270,7 +269,7 @@ impl Wire {
 
     /// Whether the server has closed it, or is about to, while it lay unused.
     pub(super) fn is_stale(&mut self, now: Moment) -> bool {
-        self.is_broken |= self.stream.is_stale(now, true);
+        self.is_broken |= self.reader.stream.is_stale(now, true);
         let is_over = self.goes_away.is_some() || self.last > LAST_STREAM;
         self.is_broken || is_over || self.glance().is_err()
     }
@@ -278,7 +277,7 @@ impl Wire {
     /// Reads what lies there already.
     pub(super) fn glance(&mut self) -> Result<(), Error> {
         for _ in 0..MOST_READS {
-            if self.stream.is_silent() || !self.read_soon(LEAST)? {
+            if self.reader.stream.is_silent() || !self.read_soon(LEAST)? {
                 break;
             }
         }
@@ -298,37 +297,33 @@ impl Wire {
 
     /// Reads what comes by then, and no more of it than there is room for.
     fn read(&mut self, deadline: Deadline) -> Result<(), Error> {
-        let mut room = [0; LONGEST_FRAME];
-        let count = match self.stream.read(&mut room, deadline) {
-            Ok(0) => Err(fault::io("the answer", &io::ErrorKind::UnexpectedEof.into())),
-            Ok(count) => Ok(count),
-            Err(error) => Err(self.stream.explain("the answer", &error)),
-        };
-        self.is_broken |= count.is_err();
-        let count = count.map_err(|error| self.stream.doubt(Kind::Etcd, error))?;
-        self.inbox.extend_from_slice(&room[..count]);
-        self.heard = Moment::now();
-        let inbox = std::mem::take(&mut self.inbox);
-        let mut rest = &inbox[..];
-        while let Some(frame) = rest.first_chunk::<FRAME>() {
+        let mut read = self.reader.fill(deadline).map(drop);
+        if read.is_ok() {
+            self.heard = Moment::now();
+            read = self.accept_all().ok_or_else(fault::foreign);
+        }
+        self.is_broken |= read.is_err();
+        read.map_err(|error| self.reader.stream.doubt(Kind::Etcd, error))
+    }
+
+    /// The frames that have come whole; `None` if there is no such thing in HTTP/2.
+    fn accept_all(&mut self) -> Option<()> {
+        let mut incoming = std::mem::take(&mut self.reader.incoming);
+        while let Some(frame) = incoming.rest().first_chunk::<FRAME>() {
             let length = u32::from_be_bytes([0, frame[0], frame[1], frame[2]]) as usize;
             let stream = u32::from_be_bytes([frame[5] & 127, frame[6], frame[7], frame[8]]);
             if length > LONGEST_FRAME {
-                self.is_broken = true;
-                return Err(self.stream.doubt(Kind::Etcd, fault::foreign()));
+                return None;
             }
-            let Some(body) = rest.get(FRAME..FRAME + length) else { break };
-            if self.accept((frame[3], frame[4]), stream, body).is_none() {
-                self.is_broken = true;
-                return Err(self.stream.doubt(Kind::Etcd, fault::foreign()));
-            }
-            rest = &rest[FRAME + length..];
+            let Some(body) = incoming.rest().get(FRAME..FRAME + length) else { break };
+            self.accept((frame[3], frame[4]), stream, body)?;
+            incoming.taken(FRAME + length);
         }
-        self.inbox = rest.to_vec();
-        Ok(())
+        self.reader.incoming = incoming;
+        Some(())
     }
 
-    /// One frame; `None` if there is no such thing in HTTP/2.
+    /// The same of one frame.
     fn accept(&mut self, (kind, flags): (u8, u8), stream: u32, body: &[u8]) -> Option<()> {
         let number = |at: usize| Some(u32::from_be_bytes(*body.get(at..)?.first_chunk()?));
         match kind {

@@ -107,7 +107,7 @@ impl Dialer {
         // Whoever has greeted us is a MySQL, whatever goes wrong afterwards.
         let greeting = login::greeting(&mut wire, deadline);
         let greeting =
-            greeting.map_err(|error| wire.stream.doubt(Kind::Mysql, error).at(address))?;
+            greeting.map_err(|error| wire.reader.stream.doubt(Kind::Mysql, error).at(address))?;
         let access = (access, &**database);
         login::log_in(&mut wire, greeting, address, access, tls, deadline)
             .map_err(|error| error.at(address))?;

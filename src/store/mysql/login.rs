@@ -82,7 +82,7 @@ pub(super) fn log_in(
         if wire.has_more() {
             return Err(Error::new(ErrorKind::Tls, "the server spoke before the encryption began"));
         }
-        wire.stream.secure(tls, address, deadline)?;
+        wire.reader.stream.secure(tls, address, deadline)?;
     }
     let is_private = tls.is_some() || matches!(address, Address::Unix(_));
     let known = [NATIVE, SHA2].into_iter().find(|known| *known == greeting.plugin);

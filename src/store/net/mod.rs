@@ -6,12 +6,14 @@ pub(super) mod dial;
 mod end_point;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "zookeeper"))]
 pub(super) mod hosts;
-#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+#[cfg(any(feature = "etcd", feature = "mysql", feature = "postgres", feature = "zookeeper"))]
 pub(super) mod incoming;
 #[cfg(not(feature = "tls"))]
 pub(super) mod no_tls;
 pub(super) mod poll;
 pub(super) mod pool;
+#[cfg(any(feature = "etcd", feature = "mysql", feature = "postgres", feature = "zookeeper"))]
+pub(super) mod reader;
 mod resolver;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(super) mod seat;

@@ -127,7 +127,7 @@ impl Dialer {
         }
         let mut wire = Wire::new(stream, server);
         let said = login::log_in(&mut wire, &self.config, deadline);
-        let doubt = |error| wire.stream.doubt(Kind::Postgres, error);
+        let doubt = |error| wire.reader.stream.doubt(Kind::Postgres, error);
         let process = said.map_err(|error| doubt(error).at(address))?;
         self.ask_who(&mut wire, process, purpose, deadline)?;
         if purpose == Purpose::Locks {

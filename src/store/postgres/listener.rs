@@ -143,10 +143,10 @@ impl Listener {
             if now >= until {
                 // What lies there already is heard all the same.
                 is_over = true;
-                subscription.wire.glance()?;
+                subscription.wire.reader.glance()?;
             } else if now < due {
-                subscription.wire.wait(Deadline::at(due.min(until)))?;
-            } else if subscription.wire.glance()? {
+                subscription.wire.reader.wait(Deadline::at(due.min(until)))?;
+            } else if subscription.wire.reader.glance()? {
                 // It may have lain there since long before.
             } else if asked.is_some() {
                 return Err(Error::new(ErrorKind::NoAnswer, "the wake-up connection is silent"));

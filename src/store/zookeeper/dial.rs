@@ -1,7 +1,6 @@
 //! Making a connection: a server of the ensemble, TLS, the session, who we are, and whether the nodes
 //! are there that a program does not make by itself; all by one deadline.
 
-use std::io;
 use std::time::Duration;
 
 use super::fault;
@@ -13,6 +12,7 @@ use crate::error::{Error, ErrorKind};
 use crate::store::net::dial::Connector;
 use crate::store::net::hosts::Hosts;
 use crate::store::net::incoming::Incoming;
+use crate::store::net::reader::{AT_ONCE, Reader};
 use crate::store::net::stranger::Kind;
 use crate::store::net::stream::{LEAST, Stream};
 use crate::store::net::tls::Tls;
@@ -48,19 +48,24 @@ pub(super) struct Identity {
 }
 
 /// What comes, message by message.
-#[derive(Default)]
-pub(super) struct Inbox {
-    bytes: Incoming,
+pub(super) struct Messages {
+    pub(super) reader: Reader,
     /// So many that come next belong to a message that is not read.
     skipped: usize,
 }
 
-impl Inbox {
+impl Messages {
+    fn new(stream: Stream) -> Messages {
+        let reader = Reader::new(stream, Incoming::default(), HUNG_UP);
+        Messages { reader, skipped: 0 }
+    }
+
     pub(super) fn next(&mut self) -> Result<Option<Vec<u8>>, Error> {
-        let gone = self.skipped.min(self.bytes.rest().len());
-        self.bytes.taken(gone);
+        let incoming = &mut self.reader.incoming;
+        let gone = self.skipped.min(incoming.rest().len());
+        incoming.taken(gone);
         self.skipped -= gone;
-        let Some((length, rest)) = self.bytes.rest().split_first_chunk::<4>() else {
+        let Some((length, rest)) = incoming.rest().split_first_chunk::<4>() else {
             return Ok(None);
         };
         let length = usize::try_from(i32::from_be_bytes(*length)).map_err(|_| garbled())?;
@@ -72,32 +77,22 @@ impl Inbox {
         if read < length {
             message[HEAD - 4..].copy_from_slice(&code::TOO_LONG.to_be_bytes());
         }
-        self.bytes.taken(4 + read);
+        incoming.taken(4 + read);
         self.skipped = length - read;
         Ok(Some(message))
     }
 
     /// Reads what has come, or what comes first; nothing if that is not there by then. False if there may be
     /// more, which is read once the messages are taken out.
-    pub(super) fn fill(&mut self, stream: &mut Stream, deadline: Deadline) -> Result<bool, Error> {
-        let (mut room, mut until) = ([0; 4096], deadline);
+    pub(super) fn fill(&mut self, deadline: Deadline) -> Result<bool, Error> {
+        let mut until = deadline;
         loop {
-            match stream.read(&mut room, until) {
-                Ok(0) => return Err(Error::new(ErrorKind::Refused, HUNG_UP)),
-                Ok(count) => {
-                    self.bytes.came(&room[..count]);
-                    // Of TLS there may be more that no longer waits in the socket.
-                    if count < room.len() || self.bytes.rest().len() > LONGEST {
-                        return Ok(count < room.len());
-                    }
-                    until = Deadline::after(LEAST);
-                }
-                Err(error) if error.kind() == io::ErrorKind::TimedOut => return Ok(true),
-                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
-                    return Err(Error::new(ErrorKind::Refused, HUNG_UP));
-                }
-                Err(error) => return Err(stream.explain("reading from the server", &error)),
+            let Some(count) = self.reader.wait(until)? else { return Ok(true) };
+            // Of TLS there may be more that no longer waits in the socket.
+            if count < AT_ONCE || self.reader.incoming.rest().len() > LONGEST {
+                return Ok(count < AT_ONCE);
             }
+            until = Deadline::after(LEAST);
         }
     }
 }
@@ -132,7 +127,7 @@ impl Dialer {
         &self,
         (before, seen): (Option<&Identity>, i64),
         deadline: Deadline,
-    ) -> Result<(Stream, Inbox, Identity), Error> {
+    ) -> Result<(Messages, Identity), Error> {
         self.hosts.dial(deadline, |address, _, until| {
             let made = match self.dial_one(address, (before, seen), until)? {
                 None => self.dial_one(address, (None, seen), until)?,
@@ -148,13 +143,12 @@ impl Dialer {
         address: &Address,
         before: (Option<&Identity>, i64),
         deadline: Deadline,
-    ) -> Result<Option<(Stream, Inbox, Identity)>, Error> {
-        let mut stream = self.open(address, deadline)?;
-        let mut inbox = Inbox::default();
-        let said = self.begin(&mut stream, &mut inbox, before, deadline);
-        let doubt = |error| stream.doubt(Kind::Zookeeper, error);
+    ) -> Result<Option<(Messages, Identity)>, Error> {
+        let mut messages = Messages::new(self.open(address, deadline)?);
+        let said = self.begin(&mut messages, before, deadline);
+        let doubt = |error| messages.reader.stream.doubt(Kind::Zookeeper, error);
         let identity = said.map_err(|error| doubt(error).at(address))?;
-        Ok(identity.map(|identity| (stream, inbox, identity)))
+        Ok(identity.map(|identity| (messages, identity)))
     }
 
     /// A connection on which nothing was said yet.
@@ -168,8 +162,7 @@ impl Dialer {
 
     fn begin(
         &self,
-        stream: &mut Stream,
-        inbox: &mut Inbox,
+        messages: &mut Messages,
         (before, seen): (Option<&Identity>, i64),
         deadline: Deadline,
     ) -> Result<Option<Identity>, Error> {
@@ -186,16 +179,16 @@ impl Dialer {
             answers += 1;
         }
         packer.ask(0, &Ask::Get(&self.root));
-        let sent = stream.send(&out, deadline);
+        let sent = messages.reader.stream.send(&out, deadline);
         sent.map_err(|(_, error)| fault::io("sending to the server", &error))?;
         let mut next = || loop {
-            if let Some(message) = inbox.next()? {
+            if let Some(message) = messages.next()? {
                 return Ok::<_, Error>(message);
             }
             if deadline.has_passed() {
                 return Err(fault::silent());
             }
-            inbox.fill(stream, deadline)?;
+            messages.fill(deadline)?;
         };
         let welcome = next()?;
         let mut from = Unpacker(&welcome);

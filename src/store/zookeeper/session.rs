@@ -193,8 +193,8 @@ impl Session {
         (state.is_connecting, state.dialed_by) = (false, deadline.moment());
         state.count += 1;
         self.wake(&state);
-        let made = made.and_then(|(stream, inbox, identity)| {
-            Ok((Line::new(stream, inbox, identity.timeout)?, identity))
+        let made = made.and_then(|(messages, identity)| {
+            Ok((Line::new(messages, identity.timeout)?, identity))
         });
         let (line, identity) = made.inspect_err(|error| state.trouble = Some(error.clone()))?;
         let line = Arc::new(line);

@@ -51,7 +51,7 @@ fn who_has_no_time_left_ends_nobody_elses_connection() {
     let session = session(serving);
     let count = ask(&session, LIMIT).unwrap();
     let line = session.state.lock().line.clone().unwrap();
-    let writes = line.stream.enter_now().unwrap();
+    let writes = line.messages.enter_now().unwrap();
     // Nor does it wait for one that has more.
     assert!(ask(&session, Duration::from_millis(100)).unwrap_err().sent.is_none());
     drop(writes);
@@ -64,7 +64,7 @@ fn nobody_waits_for_one_who_writes_in_order_to_find_the_connection() {
     ask(&session, LIMIT).unwrap();
     thread::sleep(UNSEEN * 2);
     let line = session.state.lock().line.clone().unwrap();
-    let writes = line.stream.enter_now().unwrap();
+    let writes = line.messages.enter_now().unwrap();
     thread::scope(|scope| {
         let (found, finds) = channel();
         let session = &session;

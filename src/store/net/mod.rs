@@ -24,6 +24,8 @@ pub(super) mod stream;
 pub(super) mod tls;
 #[cfg(all(feature = "tls", any(feature = "mysql", feature = "postgres")))]
 mod trust;
+#[cfg(any(feature = "etcd", feature = "postgres"))]
+pub(super) mod wake_up;
 
 #[cfg(not(feature = "tls"))]
 pub(super) use no_tls as tls;

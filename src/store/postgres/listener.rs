@@ -4,7 +4,6 @@
 //! It holds an advisory lock for as long as it is there, its ear: who hands a lock over tries that
 //! lock, and passes over a waiter that nobody can tell anything.
 
-use std::net::Shutdown;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,20 +11,19 @@ use postgres_protocol::message::backend::Message;
 use postgres_protocol::message::frontend;
 
 use super::dial::{Dialer, Purpose};
-use super::fault;
 use super::wire::{Refusal, Wire, unexpected};
 use crate::clock::{Deadline, Moment};
 use crate::config::limits::MAX_FENCE;
 use crate::error::{Error, ErrorKind};
+use crate::store::net::dial::Show;
 use crate::store::net::seat::Line;
-use crate::store::{self, Notice, REFUSED, ServerId, Teller};
-use crate::sync::{Mutex, Turnstile};
+use crate::store::net::wake_up::WakeUp;
+use crate::store::{self, Notice, ServerId, Teller};
+use crate::sync::Turnstile;
 use crate::token::Token;
 
 /// After so much silence the server is asked whether it is there.
 const QUIET: Duration = Duration::from_secs(5);
-/// After a connection could not be made.
-const LEAST_REST: Duration = Duration::from_millis(100);
 
 /// The last word of a notice where grants wait for standbys.
 const STANDBYS: &str = " standbys";
@@ -36,59 +34,36 @@ pub(super) struct Listener {
     prefix: Vec<u8>,
     /// Of the thread that listens.
     subscription: Turnstile<Option<Subscription>>,
-    state: Mutex<State>,
+    wake_up: WakeUp<Open>,
 }
 
 struct Subscription {
     wire: Wire,
-    ear: u64,
     opened: Moment,
     alive: Moment,
     asked: Option<Moment>,
 }
 
-/// What all threads know. By this, closing reaches a thread that listens, or connects.
-#[derive(Default)]
-struct State {
-    closed: bool,
-    open: Option<Open>,
-    /// The one that is open, until a thread listens to it.
-    made: Option<Subscription>,
-    /// A second handle on the socket of one that is being made.
-    opening: Option<socket2::Socket>,
-    /// None is made before, and why.
-    resting: Option<(Moment, Error)>,
-}
-
 struct Open {
     server: ServerId,
     ear: u64,
-    socket: Option<socket2::Socket>,
+    /// Until a thread listens to it.
+    made: Option<Subscription>,
 }
 
 impl Listener {
     pub(super) fn new(dialer: Arc<Dialer>, io_timeout: Duration, prefix: Vec<u8>) -> Listener {
-        let (subscription, state) = Default::default();
-        Listener { dialer, io_timeout, prefix, subscription, state }
+        let (subscription, wake_up) = (Turnstile::default(), WakeUp::new(io_timeout));
+        Listener { dialer, io_timeout, prefix, subscription, wake_up }
     }
 
     /// The ear by which waiters are known, if there is one.
     pub(super) fn ear(&self) -> Option<u64> {
-        self.state.lock().open.as_ref().map(|open| open.ear)
+        self.wake_up.with(|open, _| open.ear)
     }
 
-    fn subscribe(&self, deadline: Deadline) -> Result<Subscription, Error> {
-        let keep_handle = |socket: &socket2::Socket| {
-            let mut state = self.state.lock();
-            if state.closed {
-                return Err(Error::bare(ErrorKind::Closed));
-            }
-            let handle =
-                socket.try_clone().map_err(|error| fault::io("a second handle", &error))?;
-            state.opening = Some(handle);
-            Ok(())
-        };
-        let mut wire = self.dialer.dial(Purpose::Listening, deadline, &keep_handle)?;
+    fn subscribe(&self, deadline: Deadline, show: &Show<'_>) -> Result<Open, Error> {
+        let mut wire = self.dialer.dial(Purpose::Listening, deadline, show)?;
         if wire.behind_pooler {
             let deaf = "behind a pooler nobody is told anything";
             return Err(Error::new(ErrorKind::Permission, deaf));
@@ -103,8 +78,9 @@ impl Listener {
         if rows.last().and_then(|row| row.as_ref()?.column(0)) != Some(b"t") {
             return Err(unexpected("that another client has the same ear"));
         }
-        let now = Moment::now();
-        Ok(Subscription { wire, ear, opened: now, alive: now, asked: None })
+        let (server, now) = (wire.server, Moment::now());
+        let made = Subscription { wire, opened: now, alive: now, asked: None };
+        Ok(Open { server, ear, made: Some(made) })
     }
 
     /// What has come; an error where the connection is of no use any more.
@@ -166,7 +142,7 @@ impl store::Listener for Listener {
     }
 
     fn are_any_open(&self) -> bool {
-        self.state.lock().open.is_some()
+        self.ear().is_some()
     }
 
     fn open(&self, name: &[u8], deadline: Deadline) -> Result<ServerId, Error> {
@@ -174,78 +150,39 @@ impl store::Listener for Listener {
             let long = "nobody is told of a name that is as long as this";
             return Err(Error::new(ErrorKind::Permission, long));
         }
-        let state = self.state.lock();
-        if let Some(open) = &state.open {
-            return Ok(open.server);
+        if let Some(server) = self.wake_up.with(|open, _| open.server) {
+            return Ok(server);
         }
-        if let Some((until, error)) = &state.resting
-            && Moment::now() < *until
-        {
-            return Err(error.clone());
-        }
-        drop(state);
-        let began = Moment::now();
-        let made = self.subscribe(deadline);
-        let (mut state, now) = (self.state.lock(), Moment::now());
-        let socket = state.opening.take();
-        if state.closed {
-            return Err(Error::bare(ErrorKind::Closed));
-        }
-        match made {
-            Ok(subscription) => {
-                let (server, ear) = (subscription.wire.server, subscription.ear);
-                state.open = Some(Open { server, ear, socket });
-                (state.made, state.resting) = (Some(subscription), None);
-                Ok(server)
-            }
-            Err(error) => {
-                let rest = match error.is_retriable() {
-                    false => REFUSED,
-                    // As long as the attempt took: half of the time is for requests.
-                    true => now.since(began).clamp(LEAST_REST, self.io_timeout.max(LEAST_REST)),
-                };
-                state.resting = Some((now.plus(rest), error.clone()));
-                Err(error)
-            }
-        }
+        self.wake_up.open(|show| {
+            let open = self.subscribe(deadline, show)?;
+            let server = open.server;
+            Ok((open, server))
+        })
     }
 
     fn hear(&self, until: Moment) -> Result<Vec<(Teller, Notice)>, Error> {
         let Some(mut current) = self.subscription.enter(Deadline::at(until)) else {
             return Ok(Vec::new());
         };
-        let mut state = self.state.lock();
-        if state.closed {
-            *current = None;
-            return Err(Error::bare(ErrorKind::Closed));
-        }
-        if let Some(made) = state.made.take() {
+        let made = self.wake_up.tend(|open, _| Ok(open.made.take()));
+        if let Some(made) = made.inspect_err(|_| *current = None)? {
             *current = Some(made);
         }
-        drop(state);
+        // It is read outside of the lock that all threads take: reading waits.
         let Some(subscription) = &mut *current else {
-            return Err(Error::new(ErrorKind::Refused, "nobody is connected to hear wake-ups"));
+            return Err(Error::bare(ErrorKind::Refused));
         };
         let heard = self.tend(subscription, until);
         if let Err(error) = &heard {
-            let mut state = self.state.lock();
-            (state.open, *current) = (None, None);
-            if !error.is_retriable() {
-                state.resting = Some((Moment::now().plus(REFUSED), error.clone()));
-            }
+            *current = None;
+            // With the same error it is over for all threads.
+            let _ = self.wake_up.tend::<()>(|_, _| Err(error.clone()));
         }
         heard
     }
 
     fn close(&self) {
-        let mut state = self.state.lock();
-        state.closed = true;
-        state.made = None;
-        let open = state.open.take().and_then(|open| open.socket);
-        for socket in [open, state.opening.take()].into_iter().flatten() {
-            let _ = socket.shutdown(Shutdown::Both);
-        }
-        drop(state);
+        self.wake_up.close();
         // A thread that reads it now drops it.
         if let Some(mut current) = self.subscription.enter_now() {
             *current = None;

@@ -15,12 +15,12 @@ use crate::error::{Error, ErrorKind};
 use crate::store::Failure;
 use crate::store::net::dial::Show;
 use crate::store::net::incoming::Incoming;
-use crate::store::net::reader::{HUNG_UP, Inbox, Reader};
+use crate::store::net::reader::{HUNG_UP, Reader};
 use crate::store::net::stranger::Kind;
-use crate::store::net::stream::{LEAST, Stream};
+use crate::store::net::stream::Stream;
 
 pub(super) struct Wire {
-    reader: Reader,
+    reader: Reader<Incoming>,
     /// Which of the hosts it leads to.
     pub(super) member: usize,
     pub(super) made: Moment,
@@ -277,7 +277,8 @@ impl Wire {
     /// Reads what lies there already.
     pub(super) fn glance(&mut self) -> Result<(), Error> {
         for _ in 0..MOST_READS {
-            if self.reader.stream.is_silent() || !self.read_soon(LEAST)? {
+            let glanced = self.reader.glance();
+            if !self.take_in(glanced)? {
                 break;
             }
         }
@@ -286,24 +287,28 @@ impl Wire {
 
     /// Reads what comes soon; `false` if nothing does.
     fn read_soon(&mut self, soon: Duration) -> Result<bool, Error> {
-        match self.read(Deadline::after(soon)) {
-            Err(error) if error.kind() == ErrorKind::NoAnswer => {
-                self.is_broken = false;
-                Ok(false)
-            }
-            done => done.map(|()| true),
-        }
+        let came = self.reader.wait(Deadline::after(soon));
+        self.take_in(came)
     }
 
-    /// Reads what comes by then, and no more of it than there is room for.
+    /// Reads what comes by then.
     fn read(&mut self, deadline: Deadline) -> Result<(), Error> {
-        let mut read = self.reader.fill(deadline).map(drop);
-        if read.is_ok() {
-            self.heard = Moment::now();
-            read = self.accept_all().ok_or_else(fault::foreign);
-        }
-        self.is_broken |= read.is_err();
-        read.map_err(|error| self.reader.stream.doubt(Kind::Etcd, error))
+        let came = self.reader.fill(deadline);
+        self.take_in(came.map(Some)).map(drop)
+    }
+
+    /// What was read, if anything was.
+    fn take_in(&mut self, came: Result<Option<usize>, Error>) -> Result<bool, Error> {
+        let taken = match came {
+            Ok(None) => return Ok(false),
+            Ok(Some(_)) => {
+                self.heard = Moment::now();
+                self.accept_all().ok_or_else(fault::foreign)
+            }
+            Err(error) => Err(error),
+        };
+        self.is_broken |= taken.is_err();
+        taken.map(|()| true).map_err(|error| self.reader.stream.doubt(Kind::Etcd, error))
     }
 
     /// The frames that have come whole; `None` if there is no such thing in HTTP/2.

@@ -16,7 +16,7 @@ use crate::store::schema::CHECKED_FOR;
 pub(super) type Lent<'a> = pool::Lent<'a, Wire>;
 
 pub(super) struct Wire {
-    pub(super) reader: Reader,
+    pub(super) reader: Reader<Incoming>,
     pub(super) server: ServerId,
     /// What is to go out.
     outbox: Vec<u8>,

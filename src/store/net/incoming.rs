@@ -1,7 +1,5 @@
 //! Bytes that have come and are taken out piece by piece.
 
-use super::reader::Inbox;
-
 /// What was taken is dropped only where it is the larger part: however small the pieces are, no byte is
 /// moved often.
 #[derive(Default)]
@@ -15,6 +13,10 @@ impl Incoming {
         &self.bytes[self.taken..]
     }
 
+    pub(in crate::store) fn came(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
     /// No more than the rest has.
     pub(in crate::store) fn taken(&mut self, count: usize) {
         self.taken = self.bytes.len().min(self.taken + count);
@@ -22,12 +24,6 @@ impl Incoming {
             self.bytes.drain(..self.taken);
             self.taken = 0;
         }
-    }
-}
-
-impl Inbox for Incoming {
-    fn came(&mut self, bytes: &[u8]) {
-        self.bytes.extend_from_slice(bytes);
     }
 }
 

@@ -6,7 +6,7 @@ pub(super) mod dial;
 mod end_point;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "zookeeper"))]
 pub(super) mod hosts;
-#[cfg(any(feature = "etcd", feature = "mysql", feature = "postgres", feature = "zookeeper"))]
+#[cfg(any(feature = "etcd", feature = "mysql", feature = "zookeeper"))]
 pub(super) mod incoming;
 #[cfg(not(feature = "tls"))]
 pub(super) mod no_tls;

@@ -2,8 +2,9 @@
 
 use std::io::ErrorKind::{ConnectionReset, UnexpectedEof};
 
-use super::incoming::Incoming;
-use super::stream::{LEAST, Stream};
+#[cfg(any(feature = "etcd", feature = "postgres"))]
+use super::stream::LEAST;
+use super::stream::Stream;
 use crate::clock::Deadline;
 use crate::error::{Error, ErrorKind};
 
@@ -18,7 +19,7 @@ pub(in crate::store) const AT_ONCE: usize = 16 * 1024;
 /// - MySQL closes the connection after any error.
 /// - etcd tells answers apart by their stream, ZooKeeper by the number of the request: there a late answer
 ///   is dropped, and the connection stays.
-pub(in crate::store) struct Reader<B = Incoming> {
+pub(in crate::store) struct Reader<B> {
     pub(in crate::store) stream: Stream,
     pub(in crate::store) incoming: B,
     hung_up: &'static str,
@@ -29,7 +30,15 @@ pub(in crate::store) trait Inbox {
     fn came(&mut self, bytes: &[u8]);
 }
 
+#[cfg(any(feature = "etcd", feature = "mysql", feature = "zookeeper"))]
+impl Inbox for super::incoming::Incoming {
+    fn came(&mut self, bytes: &[u8]) {
+        self.came(bytes);
+    }
+}
+
 /// What is said of a server that has hung up.
+#[cfg(any(feature = "etcd", feature = "mysql", feature = "postgres"))]
 pub(in crate::store) const HUNG_UP: &str = "the server hung up in place of an answer";
 
 impl<B: Inbox> Reader<B> {
@@ -53,6 +62,7 @@ impl<B: Inbox> Reader<B> {
     }
 
     /// The same; `None` where nothing comes by then.
+    #[cfg(any(feature = "etcd", feature = "postgres", feature = "zookeeper"))]
     pub(in crate::store) fn wait(&mut self, until: Deadline) -> Result<Option<usize>, Error> {
         match self.fill(until) {
             Err(error) if error.kind() == ErrorKind::NoAnswer => Ok(None),
@@ -60,9 +70,9 @@ impl<B: Inbox> Reader<B> {
         }
     }
 
-    /// Reads what lies there already, and tells whether anything did. The rest of an encrypted record may
-    /// be on its way.
-    pub(in crate::store) fn glance(&mut self) -> Result<bool, Error> {
-        Ok(!self.stream.is_silent() && self.wait(Deadline::after(LEAST))?.is_some())
+    /// The same of what lies there already. The rest of an encrypted record may be on its way.
+    #[cfg(any(feature = "etcd", feature = "postgres"))]
+    pub(in crate::store) fn glance(&mut self) -> Result<Option<usize>, Error> {
+        if self.stream.is_silent() { Ok(None) } else { self.wait(Deadline::after(LEAST)) }
     }
 }

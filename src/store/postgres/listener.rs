@@ -122,7 +122,7 @@ impl Listener {
                 subscription.wire.reader.glance()?;
             } else if now < due {
                 subscription.wire.reader.wait(Deadline::at(due.min(until)))?;
-            } else if subscription.wire.reader.glance()? {
+            } else if subscription.wire.reader.glance()?.is_some() {
                 // It may have lain there since long before.
             } else if asked.is_some() {
                 return Err(Error::new(ErrorKind::NoAnswer, "the wake-up connection is silent"));

@@ -49,7 +49,7 @@ pub(super) struct Identity {
 
 /// What comes, message by message.
 pub(super) struct Messages {
-    pub(super) reader: Reader,
+    pub(super) reader: Reader<Incoming>,
     /// So many that come next belong to a message that is not read.
     skipped: usize,
 }

@@ -77,7 +77,7 @@
 //! - `cli`: the command `leasehold`, with all stores.
 //! - `capi`: the C interface, for building the C library (`make`); nothing for Rust programs.
 //!
-//! `docs/promises.md` has the promises, what they rest on, and the limits; `docs/operating.md` has the
+//! `docs/explained/promises.md` has the promises, what they rest on, and the limits; `docs/operating.md` has the
 //! rights that a Redis user needs. The folder `examples` has the usual cases.
 
 // The map of the house, from the call to the socket. Each room names only rooms below it (`tests/house`

@@ -137,7 +137,7 @@ fn a_test_of_one_store_alone_is_told_with_its_reason() {
 #[test]
 fn what_a_store_cannot_do_is_told_in_the_documentation() {
     let plain = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let docs = plain(include_str!("../../docs/promises.md"));
+    let docs = plain(include_str!("../../docs/explained/promises.md"));
     for cannot in CANNOT {
         if let Why::CannotBe(why) = cannot.why {
             assert!(docs.contains(why), "{why}");

@@ -14,7 +14,7 @@ pub struct Cannot {
 }
 
 pub enum Why {
-    /// It cannot be there, as `docs/promises.md` tells.
+    /// It cannot be there, as `docs/explained/promises.md` tells.
     CannotBe(&'static str),
     /// It might be, but what the test looks at, or what it brings about, is of one store alone.
     SeenOnly(&'static str),

@@ -1,4 +1,4 @@
-//! What the recipes and examples say of cron and systemd, run as those run it.
+//! What the guides and examples say of cron and systemd, run as those run it.
 
 use std::fs;
 use std::path::Path;
@@ -11,10 +11,10 @@ use kit::Server;
 
 /// As cron starts them, but for what they run.
 #[test]
-fn the_lines_for_cron_in_the_recipes_run_once_in_their_time() {
+fn the_lines_for_cron_in_the_guide_run_once_in_their_time() {
     let server = Server::start();
     let home = tempfile::tempdir().unwrap();
-    let text = include_str!("../../docs/recipes.md");
+    let text = include_str!("../../docs/how-to/once-per-period.md");
     let table = text.split_once("```crontab\n").unwrap().1.split_once("```").unwrap().0;
     let bin = Path::new(env!("CARGO_BIN_EXE_leasehold")).parent().unwrap();
     let mut jobs = 0;

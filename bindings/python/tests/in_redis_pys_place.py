@@ -10,7 +10,7 @@ import leasehold.compat.aio
 
 NO_TTL = "no lock is left without a ttl: a holder without a timeout has 30 s, and is renewed"
 CLOCK = "it looks into redis-py's own loop, by a clock of its own in place of the module's `time`"
-#: Also in leasehold.compat and docs/recipes.md, as "one difference".
+#: Also in leasehold.compat and docs/how-to/libraries-on-redis-py.md, as "one difference".
 ON_PURPOSE = {
     "tests/test_lock.py::TestLock::test_lock": NO_TTL,
     "tests/test_lock.py::TestLock::test_blocking_timeout": CLOCK,

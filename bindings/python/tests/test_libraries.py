@@ -1,6 +1,6 @@
 """Libraries that programs use with redis-py, each used once for real with the drop-in: in the place of
 redis-py's classes, before the library is imported, and as a lock on the connection that the library
-has. docs/recipes.md has the table of what this shows.
+has. docs/how-to/libraries-on-redis-py.md has the table of what this shows.
 
 LEASEHOLD_LIBRARIES=all tries all of them; else those are that the other tests need."""
 
@@ -282,7 +282,7 @@ FEW = ["celery-redbeat", "django-redis", "rq", "huey"]
 TRIED = list(LIBRARIES) if os.environ.get("LEASEHOLD_LIBRARIES") == "all" else FEW
 
 #: The page with the table of what this shows.
-PAGE = Path(__file__).resolve().parents[3] / "docs/recipes.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs/how-to/libraries-on-redis-py.md"
 
 KINDS = {
     "patched": PATCH + "Kind, AsyncKind = leasehold.compat.Lock, leasehold.compat.aio.Lock\n",

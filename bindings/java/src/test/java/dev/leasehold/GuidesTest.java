@@ -15,14 +15,14 @@ import javax.tools.ToolProvider;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
-/** The recipes of docs/recipes.md that are in Java, compiled and used as they stand there. */
-class RecipesTest {
-    private static final Path RECIPES = Path.of("..", "..", "docs", "recipes.md");
+/** The class in docs/how-to/metrics-and-traces.md, compiled and used as it stands there. */
+class GuidesTest {
+    private static final Path PAGE = Path.of("..", "..", "docs", "how-to", "metrics-and-traces.md");
 
     /** Compiles the program that the page has for a file. */
     private static void compile(String file, Path folder) throws Exception {
         var block = Pattern.compile("(?ms)^```java\n// " + Pattern.quote(file) + "\n(.*?)^```")
-                .matcher(Files.readString(RECIPES));
+                .matcher(Files.readString(PAGE));
         assertTrue(block.find(), file);
         Path source = folder.resolve(file);
         Files.createDirectories(source.getParent());

@@ -1,4 +1,4 @@
-"""The recipes of docs/recipes.md, run by the servers that they are for: Celery's prefork pool,
+"""The programs of the guides, run by the servers that they are for: Celery's prefork pool,
 gunicorn with --preload, and Django's development server. Each has one client, opened and used
 before the fork."""
 
@@ -19,14 +19,16 @@ import pytest
 from conftest import Until
 from server import Server
 
-RECIPES = Path(__file__).resolve().parents[3] / "docs/recipes.md"
+GUIDES = Path(__file__).resolve().parents[3] / "docs/how-to"
+PAGES = ["gunicorn-celery-spring-django.md", "metrics-and-traces.md", "schema-migration.md"]
 
-#: What the recipes take as given.
+#: What the guides take as given.
 PROJECT = {
     "shop/__init__.py": "from shop.celery import app",
     "shop/settings.py": """
         SECRET_KEY, DEBUG, ALLOWED_HOSTS = "none", True, ["*"]
         INSTALLED_APPS, ROOT_URLCONF, USE_TZ = ["shop"], "shop.urls", True
+        DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": "shop.db"}}
     """,
     "shop/urls.py": """
         from django.urls import path
@@ -77,27 +79,41 @@ PROJECT = {
         os.environ.setdefault("DJANGO_SETTINGS_MODULE", "shop.settings")
         execute_from_command_line(sys.argv)
     """,
+    "shop/migrations/__init__.py": "",
+    "shop/migrations/0001_shelf.py": """
+        from django.db import migrations
+        from shop import stock
+
+        def note(apps, editor):
+            stock.note("migration", 1)
+
+        class Migration(migrations.Migration):
+            atomic = False
+            operations = [
+                migrations.RunPython(note),
+                migrations.RunSQL("CREATE TABLE shelf (sku INTEGER)"),
+            ]
+    """,
     "shop/management/__init__.py": "",
     "shop/management/commands/__init__.py": "",
 }
 
 
-def recipes() -> dict[str, str]:
-    """The programs of the page, by their files."""
-    blocks = re.findall(
-        r"^```python\n# (\S+)\n(.*?)^```", RECIPES.read_text(), flags=re.DOTALL | re.MULTILINE
-    )
+def programs() -> dict[str, str]:
+    """The programs of the pages, by their files."""
+    text = "".join((GUIDES / page).read_text() for page in PAGES)
+    blocks = re.findall(r"^```python\n# (\S+)\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
     return dict(blocks)
 
 
 class Project:
-    """A folder with the recipes in it."""
+    """A folder with the programs in it."""
 
     def __init__(self, folder: Path, url: str, broker: str) -> None:
         self.folder = folder
         own = {"LEASEHOLD_URL": url, "BROKER": broker, "PYTHONUNBUFFERED": "1"}
         self.environment = {**os.environ, **own}
-        for path, text in {**PROJECT, **recipes()}.items():
+        for path, text in {**PROJECT, **programs()}.items():
             file = folder / path
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(
@@ -228,6 +244,12 @@ def test_a_management_command_runs_on_one_node(project: Project) -> None:
         assert program.wait(120) == 0, project.log()
     assert len(project.lines("nightly")) == 1
     assert project.log().count("it runs on another node, or ran within the hour") == 2
+
+
+def test_a_migration_runs_on_one_node(project: Project) -> None:
+    for program in [project.start("manage.py", "migrate") for _ in range(3)]:
+        assert program.wait(120) == 0, project.log()
+    assert len(project.lines("migration")) == 1, project.log()
 
 
 def test_metrics_stand_beside_those_of_the_program(project: Project) -> None:

@@ -5,6 +5,7 @@ mod lost;
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use asking::{best, unconfirmed, until_answered};
@@ -50,6 +51,8 @@ const OVER: &str = "it was over before it was released";
 
 struct EndedTurn {
     in_time: bool,
+    /// `Core::losses` before.
+    losses: u64,
     ending: Ending,
     attached: Option<Box<[Owed; 3]>>,
 }
@@ -285,6 +288,7 @@ impl Lease {
     /// was over before.
     fn end_turn(&self, core: &Core, now: Moment) -> Option<EndedTurn> {
         let attached = self.grant.attached_gives();
+        let losses = core.losses.load(Ordering::Relaxed);
         let legacy = match self.end(core, now) {
             Ended::Before => return None,
             Ended::Valid(legacy) => Some(legacy),
@@ -298,7 +302,7 @@ impl Lease {
             core.with_store(|store| store.is_unawaited(identity, Lane::Give(until), by))
         };
         let ending = core.room.end_turn(identity, legacy, look, now);
-        Some(EndedTurn { in_time: legacy.is_some(), ending, attached })
+        Some(EndedTurn { in_time: legacy.is_some(), losses, ending, attached })
     }
 
     /// Sends what the end of a turn asks for. A give that brings no answer is tried `again` until
@@ -306,7 +310,7 @@ impl Lease {
     fn give(
         &self,
         core: &Core,
-        EndedTurn { in_time, ending, attached }: EndedTurn,
+        EndedTurn { in_time, losses, ending, attached }: EndedTurn,
         deadline: Deadline,
         again: bool,
     ) -> Result<(), Error> {
@@ -329,6 +333,10 @@ impl Lease {
                 }
             }?;
             Ok(match answer.reply {
+                // What was found in the store after it had lost its grants proves nothing of before.
+                Reply::Given if core.losses.load(Ordering::Relaxed) != losses => {
+                    Err(self.not_ours(core, OVER, deadline))
+                }
                 Reply::Given => Ok(()),
                 // An earlier try of this release, whose reply was lost, has given the lock, if the
                 // lease was still valid then.

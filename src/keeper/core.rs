@@ -36,6 +36,8 @@ pub(crate) struct Core {
     pub(crate) room: Room,
     /// The store has answered a take of this client at least once, if only by "not now".
     pub(crate) answered: AtomicBool,
+    /// How often the store was found to have lost what it granted.
+    pub(crate) losses: AtomicU64,
     /// When the log is told next that waits do not get on, in nanoseconds.
     pub(crate) complain_at: AtomicU64,
     pub(super) outbox: Arc<Outbox>,
@@ -68,6 +70,7 @@ impl Core {
             hub: Hub::default(),
             room: Room::new(limits, crew),
             answered: AtomicBool::new(false),
+            losses: AtomicU64::new(0),
             complain_at: AtomicU64::new(0),
             outbox,
             book: Mutex::new(Book::default()),

@@ -208,6 +208,7 @@ fn lose_all(core: &Core) {
     let grants: Vec<_> = {
         let mut book = core.book.lock();
         book.lost_at = now;
+        core.losses.fetch_add(1, Ordering::Relaxed);
         book.ends.values().cloned().collect()
     };
     core.not_held(&grants, now, None);

@@ -309,8 +309,13 @@ fn c2_turns_end_when_their_server_is_found_to_have_forgotten_the_lock(fresh: fn(
             eventually_queued(&server, 1);
             held.release().unwrap();
             std::thread::sleep(ms(100));
-            server.forget(NAME);
-            let stolen = taken(&thief);
+            // The waiters' client may be faster than the thief.
+            let stolen = loop {
+                server.forget(NAME);
+                if let Some(lease) = thief.lock(NAME).try_acquire().unwrap() {
+                    break lease;
+                }
+            };
             let (fence, found) = (stolen.fence(), now() + ttl / 3 + ms(100));
             std::thread::sleep(ttl);
             drop(stolen);

@@ -14,7 +14,6 @@ mod postgres;
 mod redis;
 mod span;
 mod sqlite;
-mod tls;
 mod url;
 mod who;
 #[cfg(feature = "zookeeper")]
@@ -34,7 +33,9 @@ use limits::MAX_TTL;
 pub(crate) use mysql::MysqlConfig;
 #[cfg(feature = "postgres")]
 pub(crate) use postgres::{ChannelBinding, PostgresConfig};
-pub(crate) use redis::{Access, Address, RedisConfig, Secret, SentinelConfig, Servers};
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) use redis::Trust;
+pub(crate) use redis::{Access, Address, RedisConfig, Secret, SentinelConfig, Servers, TlsConfig};
 pub use span::parse_duration;
 pub(crate) use span::{spoken, spoken_left};
 #[cfg(feature = "sqlite")]
@@ -42,9 +43,6 @@ pub(crate) use sqlite::Sharing;
 pub(crate) use sqlite::SqliteConfig;
 #[cfg(feature = "sqlite")]
 pub(crate) use sqlite::embedded_path;
-#[cfg(any(feature = "mysql", feature = "postgres"))]
-pub(crate) use tls::Trust;
-pub(crate) use tls::{TlsConfig, TlsWords};
 #[cfg(feature = "zookeeper")]
 pub(crate) use zookeeper::ZookeeperConfig;
 

@@ -18,7 +18,6 @@ mod scheme;
 mod server;
 #[cfg(test)]
 mod tests;
-mod tls;
 #[cfg(feature = "zookeeper")]
 mod zookeeper;
 
@@ -184,7 +183,7 @@ impl<'a> Parts<'a> {
         let near = nearest(key, self.known.iter().copied());
         let meant = match (scheme::with_tls(self.scheme), near) {
             (Some(tls), _) if matches!(*key, "ca" | "cert" | "key") => {
-                format!("it is for TLS: {tls}")
+                format!("it is for TLS: write {tls}")
             }
             (_, Some(near)) => format!("did you mean {near}?"),
             (_, None) => format!("known are {}", self.known.join(", ")),

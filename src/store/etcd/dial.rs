@@ -14,13 +14,15 @@ use crate::error::{Error, ErrorKind};
 use crate::store::Failure;
 use crate::store::net::dial::{Connector, Show};
 use crate::store::net::stream::Stream;
-use crate::store::net::tls::Tls;
+#[cfg(feature = "tls")]
+use crate::store::net::tls;
 use crate::sync::Mutex;
 use crate::token::Token;
 
 pub(super) struct Dialer {
     config: EtcdConfig,
-    tls: Option<Tls>,
+    #[cfg(feature = "tls")]
+    tls: Option<std::sync::Arc<rustls::ClientConfig>>,
     connector: Connector,
     /// The member to which a connection is made next.
     next: AtomicUsize,
@@ -32,13 +34,25 @@ pub(super) struct Dialer {
 
 impl Dialer {
     pub(super) fn new(config: &EtcdConfig) -> Result<Dialer, Error> {
-        let tls = Tls::prepare(config.access.tls.as_ref(), &config.hosts)?;
+        #[cfg(feature = "tls")]
+        let tls = match &config.access.tls {
+            Some(files) => {
+                let mut tls = tls::config(files).map_err(fault::tls)?.as_ref().clone();
+                tls.alpn_protocols = vec![b"h2".to_vec()];
+                for host in &config.hosts {
+                    tls::server(host)?;
+                }
+                Some(std::sync::Arc::new(tls))
+            }
+            None => None,
+        };
         // Many programs have the same URL, and the members share the work.
         let first = Token::random()?.seed() as usize % config.hosts.len().max(1);
         Ok(Dialer {
             doubted: Mutex::new(vec![Moment::ZERO; config.hosts.len()]),
             config: config.clone(),
-            tls: tls.map(|tls| tls.speaking(b"h2")),
+            #[cfg(feature = "tls")]
+            tls,
             connector: Connector::default(),
             next: AtomicUsize::new(first),
             logins: Logins::default(),
@@ -173,9 +187,11 @@ impl Dialer {
     /// To this member, which does not know us yet.
     fn connect(&self, member: usize, deadline: Deadline, show: &Show<'_>) -> Result<Wire, Error> {
         let address = &self.config.hosts[member];
+        #[cfg_attr(not(feature = "tls"), allow(unused_mut))]
         let mut stream = Stream::new(self.connector.connect(address, deadline, show)?);
-        if let Some(tls) = &self.tls {
-            stream.secure(tls, address, deadline)?;
+        #[cfg(feature = "tls")]
+        if let Some(config) = &self.tls {
+            stream.secure(config, address, deadline).map_err(fault::tls)?;
         }
         let mut head = Vec::new();
         hpack::write(&mut head, ":method", "POST");

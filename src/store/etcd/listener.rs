@@ -19,11 +19,9 @@ use super::wire::Wire;
 use super::{fault, micros};
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
-use crate::store::net::dial::Show;
 use crate::store::net::poll::readable;
-use crate::store::net::wake_up::WakeUp;
-use crate::store::{self, Notice, ServerId, Teller};
-use crate::sync::Turnstile;
+use crate::store::{self, Notice, REFUSED, ServerId, Teller};
+use crate::sync::{Mutex, Turnstile};
 use crate::token::Token;
 
 /// What the server does not take in this time goes out later: others wait meanwhile.
@@ -33,6 +31,8 @@ const SOON: Duration = Duration::from_millis(10);
 const MORE: Duration = Duration::from_secs(1);
 /// Of a hand-over of which less than this part is left, its waiter is told that it may ask.
 const USEFUL: u32 = 4;
+/// After a connection could not be made.
+const LEAST_REST: Duration = Duration::from_millis(100);
 
 pub(super) struct Listener {
     dialer: Arc<Dialer>,
@@ -44,12 +44,25 @@ pub(super) struct Listener {
     me: ServerId,
     /// Of the thread that listens.
     turn: Turnstile<()>,
-    wake_up: WakeUp<Open>,
+    state: Mutex<State>,
+}
+
+/// What all threads know. By this, closing reaches a thread that listens, or connects.
+#[derive(Default)]
+struct State {
+    closed: bool,
+    open: Option<Open>,
+    /// A second handle on the socket of one that is being made.
+    opening: Option<socket2::Socket>,
+    /// None is made before, and why.
+    resting: Option<(Moment, Error)>,
 }
 
 struct Open {
     wire: Wire,
     opened: Moment,
+    /// A second handle, to wait on and to close by.
+    socket: Arc<socket2::Socket>,
     ear: Lease,
     watching: u32,
     renewing: u32,
@@ -79,65 +92,64 @@ impl Listener {
         any: Vec<u8>,
         me: ServerId,
     ) -> Listener {
-        let (turn, wake_up) = (Turnstile::default(), WakeUp::new(io_timeout));
-        Listener { dialer, places, io_timeout, claim_window, any, me, turn, wake_up }
+        let (turn, state) = Default::default();
+        Listener { dialer, places, io_timeout, claim_window, any, me, turn, state }
     }
 
     /// The ear under which places are taken, if there is one.
     pub(super) fn ear(&self) -> Option<i64> {
-        self.wake_up.with(|open, _| open.is_alive().then_some(open.ear.id)).flatten()
+        self.state.lock().open.as_ref().filter(|open| open.is_alive()).map(|open| open.ear.id)
     }
 
     /// Nothing is heard by this ear any more: what may still be on its way could leave a place for
     /// which nobody waits, and it ends with the ear. A later ear has nothing to do with it. Where it is
     /// not known under which ear something is, that is 0, and any ear ends.
     pub(super) fn end(&self, ear: i64) {
-        self.wake_up.end_if(|open| {
-            let is_that = ear == 0 || open.ear.id == ear;
-            if is_that {
-                self.places.ear_ended(open.ear.id);
-            }
-            is_that
-        });
+        let mut state = self.state.lock();
+        if let Some(open) = state.open.take_if(|open| ear == 0 || open.ear.id == ear) {
+            let _ = open.socket.shutdown(Shutdown::Both);
+            self.places.ear_ended(open.ear.id);
+        }
     }
 
     /// A place waits to be told. False if it is under the ear of an earlier connection, which may end
     /// while this one's lives.
     pub(super) fn follow(&self, ear: i64, token: Token, wait: Wait, revision: u64) -> bool {
-        let followed = self.wake_up.with(|open, socket| {
-            if open.ear.id != ear {
-                return false;
-            }
-            let is_full = !open.wire.is_all_sent();
-            let wait = Wait { since: wait.since.min(open.ear.since), ..wait };
-            for message in open.waits.follow(token, wait, revision) {
-                open.wire.write(open.watching, &message, false);
-            }
-            if !is_full && open.wire.send_some(Deadline::after(SOON)).is_err() {
-                // The thread that listens finds out.
-                let _ = socket.shutdown(Shutdown::Both);
-            }
-            true
-        });
-        followed.unwrap_or(true)
+        let mut state = self.state.lock();
+        let Some(open) = &mut state.open else { return true };
+        if open.ear.id != ear {
+            return false;
+        }
+        let is_full = !open.wire.is_all_sent();
+        let wait = Wait { since: wait.since.min(open.ear.since), ..wait };
+        for message in open.waits.follow(token, wait, revision) {
+            open.wire.write(open.watching, &message, false);
+        }
+        if !is_full && open.wire.send_some(Deadline::after(SOON)).is_err() {
+            // The thread that listens finds out.
+            let _ = open.socket.shutdown(Shutdown::Both);
+        }
+        true
     }
 
     pub(super) fn forget(&self, token: Token) {
-        self.wake_up.with(|open, _| open.waits.forget(token));
+        if let Some(open) = &mut self.state.lock().open {
+            open.waits.forget(token);
+        }
     }
 
     /// A place is another token's from now on; not if it was told something.
     pub(super) fn rename(&self, from: Token, to: Token) -> bool {
-        self.wake_up.with(|open, _| open.waits.rename(from, to)).unwrap_or(false)
+        self.state.lock().open.as_mut().is_some_and(|open| open.waits.rename(from, to))
     }
 
     /// Which names are waited for here, by what their keys begin with.
     pub(super) fn names(&self) -> HashSet<Vec<u8>> {
-        self.wake_up.with(|open, _| open.waits.names()).unwrap_or_default()
+        self.state.lock().open.as_ref().map_or_else(HashSet::new, |open| open.waits.names())
     }
 
     pub(super) fn waits_for(&self, name: &[u8]) -> Option<Token> {
-        self.wake_up.with(|open, _| open.waits.of(name)).flatten()
+        self.state.lock().open.as_ref()?.waits.of(name)
     }
 
     /// For how long a lock is handed over to a waiter with this ttl.
@@ -145,8 +157,20 @@ impl Listener {
         self.claim_window.min(ttl)
     }
 
-    fn subscribe(&self, deadline: Deadline, show: &Show<'_>) -> Result<Open, Error> {
-        let mut wire = self.dialer.dial(deadline, show)?;
+    fn subscribe(&self, deadline: Deadline) -> Result<Open, Error> {
+        let handle = Mutex::new(None);
+        let keep_handle = |socket: &socket2::Socket| {
+            let mut state = self.state.lock();
+            if state.closed {
+                return Err(Error::bare(ErrorKind::Closed));
+            }
+            let again = || socket.try_clone().map_err(|error| fault::io("a second handle", &error));
+            state.opening = Some(again()?);
+            *handle.lock() = Some(again()?);
+            Ok(())
+        };
+        let mut wire = self.dialer.dial(deadline, &keep_handle)?;
+        let socket = handle.lock().take().ok_or_else(|| Error::bare(ErrorKind::Refused))?;
         // Never the same again: what was meant for an earlier connection does not reach this one.
         let ear = Leases::exactly(&mut wire, self.claim_window + MORE, deadline);
         let ear = ear.map_err(|failure| failure.error);
@@ -156,7 +180,20 @@ impl Listener {
         let (opened, waits, questions) = (Moment::now(), Waits::default(), Vec::new());
         let every = (ear.span / 4).min(self.claim_window / 3).max(SOON);
         let (renewal, looks) = (Renewal::Due(opened.plus(every)), Vec::new());
-        Ok(Open { wire, opened, ear, watching, renewing, renewal, every, looks, waits, questions })
+        let socket = Arc::new(socket);
+        Ok(Open {
+            wire,
+            opened,
+            socket,
+            ear,
+            watching,
+            renewing,
+            renewal,
+            every,
+            looks,
+            waits,
+            questions,
+        })
     }
 }
 
@@ -166,21 +203,7 @@ impl Open {
         !self.ear.has_ended(Moment::now().plus(self.ear.span / 4))
     }
 
-    /// What has come, and when something is to be done next; an error where the connection is of no use any
-    /// more.
-    fn hear(
-        &mut self,
-        by: (&[u8], &Places),
-        io_timeout: Duration,
-    ) -> Result<(Vec<Notice>, Moment), Error> {
-        let notices = self.tend(by)?;
-        let (due, is_overdue) = self.due(io_timeout);
-        if is_overdue && Moment::now() >= due {
-            return Err(Error::new(ErrorKind::NoAnswer, "the wake-up connection is silent"));
-        }
-        Ok((notices, due))
-    }
-
+    /// What has come; an error where the connection is of no use any more.
     fn tend(&mut self, (any, places): (&[u8], &Places)) -> Result<Vec<Notice>, Error> {
         self.wire.glance()?;
         let (mut notices, ear) = (Vec::new(), self.ear);
@@ -308,7 +331,33 @@ impl store::Listener for Listener {
             return Ok(self.me);
         }
         self.end(0);
-        self.wake_up.open(|show| Ok((self.subscribe(deadline, show)?, self.me)))
+        if let Some((until, error)) = &self.state.lock().resting
+            && Moment::now() < *until
+        {
+            return Err(error.clone());
+        }
+        let began = Moment::now();
+        let made = self.subscribe(deadline);
+        let (mut state, now) = (self.state.lock(), Moment::now());
+        state.opening = None;
+        if state.closed {
+            return Err(Error::bare(ErrorKind::Closed));
+        }
+        match made {
+            Ok(open) => {
+                (state.open, state.resting) = (Some(open), None);
+                Ok(self.me)
+            }
+            Err(error) => {
+                let rest = match error.is_retriable() {
+                    false => REFUSED,
+                    // As long as the attempt took: half of the time is for requests.
+                    true => now.since(began).clamp(LEAST_REST, self.io_timeout.max(LEAST_REST)),
+                };
+                state.resting = Some((now.plus(rest), error.clone()));
+                Err(error)
+            }
+        }
     }
 
     fn hear(&self, until: Moment) -> Result<Vec<(Teller, Notice)>, Error> {
@@ -316,26 +365,53 @@ impl store::Listener for Listener {
             return Ok(Vec::new());
         };
         loop {
-            let (notices, by, again, socket) = self.wake_up.tend(|open, socket| {
-                let heard = open.hear((&self.any, &self.places), self.io_timeout);
-                let (notices, due) = heard.inspect_err(|error| {
-                    if !self.dialer.is_forgotten(&open.wire, error) {
+            let mut state = self.state.lock();
+            if state.closed {
+                return Err(Error::bare(ErrorKind::Closed));
+            }
+            let Some(open) = &mut state.open else {
+                return Err(Error::new(ErrorKind::Refused, "nobody is connected to hear wake-ups"));
+            };
+            let heard = open.tend((&self.any, &self.places)).and_then(|notices| {
+                let (due, is_overdue) = open.due(self.io_timeout);
+                if is_overdue && Moment::now() >= due {
+                    let silent = "the wake-up connection is silent";
+                    return Err(Error::new(ErrorKind::NoAnswer, silent));
+                }
+                Ok((notices, due))
+            });
+            let (notices, due) = match heard {
+                Ok(heard) => heard,
+                Err(error) => {
+                    if !self.dialer.is_forgotten(&open.wire, &error) {
                         self.dialer.doubt(&open.wire);
                     }
                     self.places.ear_ended(open.ear.id);
-                })?;
-                let again = if open.wire.is_all_sent() { due } else { Moment::now().plus(SOON) };
-                let by = Teller { server: self.me, since: open.opened };
-                Ok((notices, by, again.min(due), Arc::clone(socket)))
-            })?;
+                    state.open = None;
+                    if !error.is_retriable() {
+                        state.resting = Some((Moment::now().plus(REFUSED), error.clone()));
+                    }
+                    return Err(error);
+                }
+            };
             if !notices.is_empty() || Moment::now() >= until {
+                let by = Teller { server: self.me, since: open.opened };
                 return Ok(notices.into_iter().map(|notice| (by, notice)).collect());
             }
-            readable(&[socket.as_fd()], again.min(until));
+            let again = if open.wire.is_all_sent() { due } else { Moment::now().plus(SOON) };
+            let socket = Arc::clone(&open.socket);
+            drop(state);
+            readable(&[socket.as_fd()], again.min(due).min(until));
         }
     }
 
     fn close(&self) {
-        self.wake_up.close();
+        let mut state = self.state.lock();
+        state.closed = true;
+        let open = state.open.take().map(|open| Arc::clone(&open.socket));
+        for socket in open.iter().map(AsRef::as_ref).chain(state.opening.as_ref()) {
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+        state.opening = None;
     }
 }

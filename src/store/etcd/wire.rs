@@ -4,6 +4,7 @@
 mod call;
 
 use std::collections::BTreeMap;
+use std::io;
 use std::time::Duration;
 
 use self::call::Call;
@@ -14,13 +15,11 @@ use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
 use crate::store::Failure;
 use crate::store::net::dial::Show;
-use crate::store::net::incoming::Incoming;
-use crate::store::net::reader::{HUNG_UP, Reader};
 use crate::store::net::stranger::Kind;
-use crate::store::net::stream::Stream;
+use crate::store::net::stream::{LEAST, Stream};
 
 pub(super) struct Wire {
-    reader: Reader<Incoming>,
+    stream: Stream,
     /// Which of the hosts it leads to.
     pub(super) member: usize,
     pub(super) made: Moment,
@@ -30,6 +29,7 @@ pub(super) struct Wire {
     head: Vec<u8>,
     /// By which the server knows our user.
     pub(super) token: Option<String>,
+    inbox: Vec<u8>,
     outbox: Vec<u8>,
     last: u32,
     calls: BTreeMap<u32, Call>,
@@ -84,12 +84,13 @@ const PRIORITY: u8 = 32;
 impl Wire {
     pub(super) fn new(stream: Stream, member: usize, head: Vec<u8>) -> Wire {
         let mut wire = Wire {
-            reader: Reader::new(stream, Incoming::default(), HUNG_UP),
+            stream,
             member,
             made: Moment::now(),
             heard: Moment::ZERO,
             head,
             token: None,
+            inbox: Vec::new(),
             outbox: PREFACE.to_vec(),
             last: 0,
             calls: BTreeMap::new(),
@@ -154,7 +155,7 @@ impl Wire {
     }
 
     pub(super) fn show(&self, show: &Show<'_>) -> Result<(), Error> {
-        self.reader.stream.show(show)
+        self.stream.show(show)
     }
 
     /// Passes on what the server has room for.
@@ -179,7 +180,7 @@ impl Wire {
         if self.is_all_sent() {
             return Ok(());
         }
-        let sent = self.reader.stream.send(&self.outbox, deadline);
+        let sent = self.stream.send(&self.outbox, deadline);
         self.is_broken |= sent.is_err();
         let count = sent.as_ref().map_or_else(|(count, _)| *count, |()| self.outbox.len());
         self.outbox.drain(..count);
@@ -269,7 +270,7 @@ impl Wire {
 
     /// Whether the server has closed it, or is about to, while it lay unused.
     pub(super) fn is_stale(&mut self, now: Moment) -> bool {
-        self.is_broken |= self.reader.stream.is_stale(now, true);
+        self.is_broken |= self.stream.is_stale(now, true);
         let is_over = self.goes_away.is_some() || self.last > LAST_STREAM;
         self.is_broken || is_over || self.glance().is_err()
     }
@@ -277,8 +278,7 @@ impl Wire {
     /// Reads what lies there already.
     pub(super) fn glance(&mut self) -> Result<(), Error> {
         for _ in 0..MOST_READS {
-            let glanced = self.reader.glance();
-            if !self.take_in(glanced)? {
+            if self.stream.is_silent() || !self.read_soon(LEAST)? {
                 break;
             }
         }
@@ -287,48 +287,48 @@ impl Wire {
 
     /// Reads what comes soon; `false` if nothing does.
     fn read_soon(&mut self, soon: Duration) -> Result<bool, Error> {
-        let came = self.reader.wait(Deadline::after(soon));
-        self.take_in(came)
-    }
-
-    /// Reads what comes by then.
-    fn read(&mut self, deadline: Deadline) -> Result<(), Error> {
-        let came = self.reader.fill(deadline);
-        self.take_in(came.map(Some)).map(drop)
-    }
-
-    /// What was read, if anything was.
-    fn take_in(&mut self, came: Result<Option<usize>, Error>) -> Result<bool, Error> {
-        let taken = match came {
-            Ok(None) => return Ok(false),
-            Ok(Some(_)) => {
-                self.heard = Moment::now();
-                self.accept_all().ok_or_else(fault::foreign)
+        match self.read(Deadline::after(soon)) {
+            Err(error) if error.kind() == ErrorKind::NoAnswer => {
+                self.is_broken = false;
+                Ok(false)
             }
-            Err(error) => Err(error),
-        };
-        self.is_broken |= taken.is_err();
-        taken.map(|()| true).map_err(|error| self.reader.stream.doubt(Kind::Etcd, error))
+            done => done.map(|()| true),
+        }
     }
 
-    /// The frames that have come whole; `None` if there is no such thing in HTTP/2.
-    fn accept_all(&mut self) -> Option<()> {
-        let mut incoming = std::mem::take(&mut self.reader.incoming);
-        while let Some(frame) = incoming.rest().first_chunk::<FRAME>() {
+    /// Reads what comes by then, and no more of it than there is room for.
+    fn read(&mut self, deadline: Deadline) -> Result<(), Error> {
+        let mut room = [0; LONGEST_FRAME];
+        let count = match self.stream.read(&mut room, deadline) {
+            Ok(0) => Err(fault::io("the answer", &io::ErrorKind::UnexpectedEof.into())),
+            Ok(count) => Ok(count),
+            Err(error) => Err(fault::tls(Stream::explain("the answer", &error))),
+        };
+        self.is_broken |= count.is_err();
+        let count = count.map_err(|error| self.stream.doubt(Kind::Etcd, error))?;
+        self.inbox.extend_from_slice(&room[..count]);
+        self.heard = Moment::now();
+        let inbox = std::mem::take(&mut self.inbox);
+        let mut rest = &inbox[..];
+        while let Some(frame) = rest.first_chunk::<FRAME>() {
             let length = u32::from_be_bytes([0, frame[0], frame[1], frame[2]]) as usize;
             let stream = u32::from_be_bytes([frame[5] & 127, frame[6], frame[7], frame[8]]);
             if length > LONGEST_FRAME {
-                return None;
+                self.is_broken = true;
+                return Err(self.stream.doubt(Kind::Etcd, fault::foreign()));
             }
-            let Some(body) = incoming.rest().get(FRAME..FRAME + length) else { break };
-            self.accept((frame[3], frame[4]), stream, body)?;
-            incoming.taken(FRAME + length);
+            let Some(body) = rest.get(FRAME..FRAME + length) else { break };
+            if self.accept((frame[3], frame[4]), stream, body).is_none() {
+                self.is_broken = true;
+                return Err(self.stream.doubt(Kind::Etcd, fault::foreign()));
+            }
+            rest = &rest[FRAME + length..];
         }
-        self.reader.incoming = incoming;
-        Some(())
+        self.inbox = rest.to_vec();
+        Ok(())
     }
 
-    /// The same of one frame.
+    /// One frame; `None` if there is no such thing in HTTP/2.
     fn accept(&mut self, (kind, flags): (u8, u8), stream: u32, body: &[u8]) -> Option<()> {
         let number = |at: usize| Some(u32::from_be_bytes(*body.get(at..)?.first_chunk()?));
         match kind {

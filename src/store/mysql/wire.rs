@@ -1,13 +1,13 @@
 //! One connection in MySQL's protocol: packets out, packets in, each by a deadline.
 
+use std::io;
+
 use super::fault;
 use super::statements::{CHECK_VERSION, Values, packet};
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
 use crate::store::ServerId;
-use crate::store::net::incoming::Incoming;
 use crate::store::net::pool;
-use crate::store::net::reader::{HUNG_UP, Reader};
 use crate::store::net::seat::Line;
 use crate::store::net::stream::Stream;
 use crate::store::schema::CHECKED_FOR;
@@ -16,8 +16,11 @@ use crate::store::schema::CHECKED_FOR;
 pub(super) type Lent<'a> = pool::Lent<'a, Wire>;
 
 pub(super) struct Wire {
-    pub(super) reader: Reader<Incoming>,
+    pub(super) stream: Stream,
     pub(super) server: ServerId,
+    /// What has come, and how much of it was read.
+    inbox: Vec<u8>,
+    read: usize,
     /// What is to go out.
     outbox: Vec<u8>,
     /// The number of the next packet.
@@ -33,6 +36,8 @@ const LONGEST: usize = 64 * 1024;
 const MOST: usize = 1024 * 1024;
 /// What is kept of a packet besides its bytes.
 const PACKET_ROOM: usize = 32;
+
+const INBOX: usize = 4096;
 
 /// What the server says to one statement.
 #[derive(Default)]
@@ -55,21 +60,21 @@ pub(super) type Answers = (Vec<Said>, Option<Refusal>);
 
 impl Line for Wire {
     fn is_stale(&mut self, now: Moment) -> bool {
-        self.reader.stream.is_stale(now, false)
+        self.stream.is_stale(now, false)
     }
 
     fn send(&mut self, deadline: Deadline) -> Result<(), (bool, Error)> {
         let bytes = std::mem::take(&mut self.outbox);
-        let sent = self.reader.stream.send(&bytes, deadline);
+        let sent = self.stream.send(&bytes, deadline);
         sent.map_err(|(count, error)| (count > 0, fault::io("sending", &error)))
     }
 }
 
 impl Wire {
     pub(super) fn new(stream: Stream, server: ServerId) -> Wire {
-        let reader = Reader::new(stream, Incoming::default(), HUNG_UP);
-        let (outbox, sequence, checks) = Default::default();
-        Wire { reader, server, outbox, sequence, checked: Moment::now(), checks }
+        let (inbox, read, outbox, sequence, checks) = Default::default();
+        let checked = Moment::now();
+        Wire { stream, server, inbox, read, outbox, sequence, checked, checks }
     }
 
     /// Has a packet go out with what is sent next.
@@ -143,18 +148,25 @@ impl Wire {
 
     fn bytes(&mut self, count: usize, deadline: Deadline) -> Result<Vec<u8>, Error> {
         loop {
-            if let Some(found) = self.reader.incoming.rest().get(..count) {
+            if let Some(found) = self.inbox.get(self.read..self.read + count) {
                 let found = found.to_vec();
-                self.reader.incoming.taken(count);
+                self.read += count;
                 return Ok(found);
             }
-            self.reader.fill(deadline)?;
+            self.inbox.drain(..self.read);
+            self.read = 0;
+            let mut room = [0; INBOX];
+            match self.stream.read(&mut room, deadline) {
+                Ok(0) => return Err(fault::io("the answer", &io::ErrorKind::UnexpectedEof.into())),
+                Ok(count) => self.inbox.extend_from_slice(&room[..count]),
+                Err(error) => return Err(fault::tls(Stream::explain("the answer", &error))),
+            }
         }
     }
 
     /// Whether the server has said more than what was read.
     pub(super) fn has_more(&self) -> bool {
-        !self.reader.incoming.rest().is_empty()
+        self.read < self.inbox.len()
     }
 
     /// What the server says to statements that were sent as one packet.
@@ -203,10 +215,9 @@ impl Wire {
             all.push(said);
             const MORE: u16 = 8;
             if status & MORE == 0 {
-                if self.has_more() {
-                    return Err(unexpected("more than it was asked"));
-                }
-                return Ok((all, None));
+                let is_all = self.read == self.inbox.len();
+                let surplus = || unexpected("more than it was asked");
+                return if is_all { Ok((all, None)) } else { Err(surplus()) };
             }
         }
     }

@@ -6,14 +6,10 @@ pub(super) mod dial;
 mod end_point;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "zookeeper"))]
 pub(super) mod hosts;
-#[cfg(any(feature = "etcd", feature = "mysql", feature = "zookeeper"))]
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
 pub(super) mod incoming;
-#[cfg(not(feature = "tls"))]
-pub(super) mod no_tls;
 pub(super) mod poll;
 pub(super) mod pool;
-#[cfg(any(feature = "etcd", feature = "mysql", feature = "postgres", feature = "zookeeper"))]
-pub(super) mod reader;
 mod resolver;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(super) mod seat;
@@ -24,11 +20,6 @@ pub(super) mod stream;
 pub(super) mod tls;
 #[cfg(all(feature = "tls", any(feature = "mysql", feature = "postgres")))]
 mod trust;
-#[cfg(any(feature = "etcd", feature = "postgres"))]
-pub(super) mod wake_up;
-
-#[cfg(not(feature = "tls"))]
-pub(super) use no_tls as tls;
 
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -57,7 +57,7 @@ impl PostgresStore {
             "postgres-pooler" if wire.behind_pooler =>
                 "another process answers than the one that logged us in";
         }
-        found.text(&at, "tls", if wire.reader.stream.is_tls() { "yes" } else { "no" });
+        found.text(&at, "tls", if wire.stream.is_tls() { "yes" } else { "no" });
         found.time_clock(&at, subject, || Ok(Some(number(&ask(&mut wire, NOW, by())?, 0))))?;
         Ok(is_there)
     }

@@ -4,6 +4,7 @@
 //! It holds an advisory lock for as long as it is there, its ear: who hands a lock over tries that
 //! lock, and passes over a waiter that nobody can tell anything.
 
+use std::net::Shutdown;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,19 +12,20 @@ use postgres_protocol::message::backend::Message;
 use postgres_protocol::message::frontend;
 
 use super::dial::{Dialer, Purpose};
+use super::fault;
 use super::wire::{Refusal, Wire, unexpected};
 use crate::clock::{Deadline, Moment};
 use crate::config::limits::MAX_FENCE;
 use crate::error::{Error, ErrorKind};
-use crate::store::net::dial::Show;
 use crate::store::net::seat::Line;
-use crate::store::net::wake_up::WakeUp;
-use crate::store::{self, Notice, ServerId, Teller};
-use crate::sync::Turnstile;
+use crate::store::{self, Notice, REFUSED, ServerId, Teller};
+use crate::sync::{Mutex, Turnstile};
 use crate::token::Token;
 
 /// After so much silence the server is asked whether it is there.
 const QUIET: Duration = Duration::from_secs(5);
+/// After a connection could not be made.
+const LEAST_REST: Duration = Duration::from_millis(100);
 
 /// The last word of a notice where grants wait for standbys.
 const STANDBYS: &str = " standbys";
@@ -34,36 +36,59 @@ pub(super) struct Listener {
     prefix: Vec<u8>,
     /// Of the thread that listens.
     subscription: Turnstile<Option<Subscription>>,
-    wake_up: WakeUp<Open>,
+    state: Mutex<State>,
 }
 
 struct Subscription {
     wire: Wire,
+    ear: u64,
     opened: Moment,
     alive: Moment,
     asked: Option<Moment>,
 }
 
+/// What all threads know. By this, closing reaches a thread that listens, or connects.
+#[derive(Default)]
+struct State {
+    closed: bool,
+    open: Option<Open>,
+    /// The one that is open, until a thread listens to it.
+    made: Option<Subscription>,
+    /// A second handle on the socket of one that is being made.
+    opening: Option<socket2::Socket>,
+    /// None is made before, and why.
+    resting: Option<(Moment, Error)>,
+}
+
 struct Open {
     server: ServerId,
     ear: u64,
-    /// Until a thread listens to it.
-    made: Option<Subscription>,
+    socket: Option<socket2::Socket>,
 }
 
 impl Listener {
     pub(super) fn new(dialer: Arc<Dialer>, io_timeout: Duration, prefix: Vec<u8>) -> Listener {
-        let (subscription, wake_up) = (Turnstile::default(), WakeUp::new(io_timeout));
-        Listener { dialer, io_timeout, prefix, subscription, wake_up }
+        let (subscription, state) = Default::default();
+        Listener { dialer, io_timeout, prefix, subscription, state }
     }
 
     /// The ear by which waiters are known, if there is one.
     pub(super) fn ear(&self) -> Option<u64> {
-        self.wake_up.with(|open, _| open.ear)
+        self.state.lock().open.as_ref().map(|open| open.ear)
     }
 
-    fn subscribe(&self, deadline: Deadline, show: &Show<'_>) -> Result<Open, Error> {
-        let mut wire = self.dialer.dial(Purpose::Listening, deadline, show)?;
+    fn subscribe(&self, deadline: Deadline) -> Result<Subscription, Error> {
+        let keep_handle = |socket: &socket2::Socket| {
+            let mut state = self.state.lock();
+            if state.closed {
+                return Err(Error::bare(ErrorKind::Closed));
+            }
+            let handle =
+                socket.try_clone().map_err(|error| fault::io("a second handle", &error))?;
+            state.opening = Some(handle);
+            Ok(())
+        };
+        let mut wire = self.dialer.dial(Purpose::Listening, deadline, &keep_handle)?;
         if wire.behind_pooler {
             let deaf = "behind a pooler nobody is told anything";
             return Err(Error::new(ErrorKind::Permission, deaf));
@@ -78,9 +103,8 @@ impl Listener {
         if rows.last().and_then(|row| row.as_ref()?.column(0)) != Some(b"t") {
             return Err(unexpected("that another client has the same ear"));
         }
-        let (server, now) = (wire.server, Moment::now());
-        let made = Subscription { wire, opened: now, alive: now, asked: None };
-        Ok(Open { server, ear, made: Some(made) })
+        let now = Moment::now();
+        Ok(Subscription { wire, ear, opened: now, alive: now, asked: None })
     }
 
     /// What has come; an error where the connection is of no use any more.
@@ -119,10 +143,10 @@ impl Listener {
             if now >= until {
                 // What lies there already is heard all the same.
                 is_over = true;
-                subscription.wire.reader.glance()?;
+                subscription.wire.glance()?;
             } else if now < due {
-                subscription.wire.reader.wait(Deadline::at(due.min(until)))?;
-            } else if subscription.wire.reader.glance()?.is_some() {
+                subscription.wire.wait(Deadline::at(due.min(until)))?;
+            } else if subscription.wire.glance()? {
                 // It may have lain there since long before.
             } else if asked.is_some() {
                 return Err(Error::new(ErrorKind::NoAnswer, "the wake-up connection is silent"));
@@ -142,7 +166,7 @@ impl store::Listener for Listener {
     }
 
     fn are_any_open(&self) -> bool {
-        self.ear().is_some()
+        self.state.lock().open.is_some()
     }
 
     fn open(&self, name: &[u8], deadline: Deadline) -> Result<ServerId, Error> {
@@ -150,39 +174,78 @@ impl store::Listener for Listener {
             let long = "nobody is told of a name that is as long as this";
             return Err(Error::new(ErrorKind::Permission, long));
         }
-        if let Some(server) = self.wake_up.with(|open, _| open.server) {
-            return Ok(server);
+        let state = self.state.lock();
+        if let Some(open) = &state.open {
+            return Ok(open.server);
         }
-        self.wake_up.open(|show| {
-            let open = self.subscribe(deadline, show)?;
-            let server = open.server;
-            Ok((open, server))
-        })
+        if let Some((until, error)) = &state.resting
+            && Moment::now() < *until
+        {
+            return Err(error.clone());
+        }
+        drop(state);
+        let began = Moment::now();
+        let made = self.subscribe(deadline);
+        let (mut state, now) = (self.state.lock(), Moment::now());
+        let socket = state.opening.take();
+        if state.closed {
+            return Err(Error::bare(ErrorKind::Closed));
+        }
+        match made {
+            Ok(subscription) => {
+                let (server, ear) = (subscription.wire.server, subscription.ear);
+                state.open = Some(Open { server, ear, socket });
+                (state.made, state.resting) = (Some(subscription), None);
+                Ok(server)
+            }
+            Err(error) => {
+                let rest = match error.is_retriable() {
+                    false => REFUSED,
+                    // As long as the attempt took: half of the time is for requests.
+                    true => now.since(began).clamp(LEAST_REST, self.io_timeout.max(LEAST_REST)),
+                };
+                state.resting = Some((now.plus(rest), error.clone()));
+                Err(error)
+            }
+        }
     }
 
     fn hear(&self, until: Moment) -> Result<Vec<(Teller, Notice)>, Error> {
         let Some(mut current) = self.subscription.enter(Deadline::at(until)) else {
             return Ok(Vec::new());
         };
-        let made = self.wake_up.tend(|open, _| Ok(open.made.take()));
-        if let Some(made) = made.inspect_err(|_| *current = None)? {
+        let mut state = self.state.lock();
+        if state.closed {
+            *current = None;
+            return Err(Error::bare(ErrorKind::Closed));
+        }
+        if let Some(made) = state.made.take() {
             *current = Some(made);
         }
-        // It is read outside of the lock that all threads take: reading waits.
+        drop(state);
         let Some(subscription) = &mut *current else {
-            return Err(Error::bare(ErrorKind::Refused));
+            return Err(Error::new(ErrorKind::Refused, "nobody is connected to hear wake-ups"));
         };
         let heard = self.tend(subscription, until);
         if let Err(error) = &heard {
-            *current = None;
-            // With the same error it is over for all threads.
-            let _ = self.wake_up.tend::<()>(|_, _| Err(error.clone()));
+            let mut state = self.state.lock();
+            (state.open, *current) = (None, None);
+            if !error.is_retriable() {
+                state.resting = Some((Moment::now().plus(REFUSED), error.clone()));
+            }
         }
         heard
     }
 
     fn close(&self) {
-        self.wake_up.close();
+        let mut state = self.state.lock();
+        state.closed = true;
+        state.made = None;
+        let open = state.open.take().and_then(|open| open.socket);
+        for socket in [open, state.opening.take()].into_iter().flatten() {
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+        drop(state);
         // A thread that reads it now drops it.
         if let Some(mut current) = self.subscription.enter_now() {
             *current = None;

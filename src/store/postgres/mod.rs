@@ -35,8 +35,7 @@ use crate::said::say;
 use crate::store::net::pool::{Pool, Pools};
 use crate::store::net::seat::{self, Line};
 use crate::store::{
-    Abilities, Answer, By, Failure, Identity, Lane, Listener, Outcome, Reply, Request, ServerId,
-    Store,
+    Abilities, Answer, Failure, Identity, Lane, Listener, Outcome, Reply, Request, ServerId, Store,
 };
 use crate::sync::Mutex;
 use crate::token::Token;
@@ -96,11 +95,11 @@ impl PostgresStore {
     fn send(
         &self,
         lent: &mut Lent<'_>,
-        by: By,
+        (connect_by, deadline): (Deadline, Deadline),
         write: impl Fn(&mut Wire) -> Result<(), Error>,
     ) -> Result<Moment, Failure> {
-        let dial = || self.dialer.dial(Purpose::Locks, by.connect, &|_| Ok(()));
-        seat::send(lent, by.done, dial, write)
+        let dial = || self.dialer.dial(Purpose::Locks, connect_by, &|_| Ok(()));
+        seat::send(lent, deadline, dial, write)
     }
 
     /// One attempt at the requests without an outcome. Those that the server rolled back for a reason
@@ -111,7 +110,7 @@ impl PostgresStore {
         lent: &mut Lent<'_>,
         requests: &[Request<'_>],
         outcomes: &mut [Option<Outcome>],
-        by: By,
+        when: (Deadline, Deadline),
         is_first: bool,
     ) -> Result<Left, Failure> {
         // Noted once: another thread may see meanwhile that somebody waits.
@@ -124,7 +123,7 @@ impl PostgresStore {
         let groups: Vec<&[usize]> =
             open.chunk_by(|one, next| is_first && is_extend(one) && is_extend(next)).collect();
         let now = Moment::now();
-        let sent = self.send(lent, by, |wire| {
+        let sent = self.send(lent, when, |wire| {
             groups.iter().try_for_each(|group| {
                 wire.settle_checked(now)?;
                 group
@@ -139,7 +138,7 @@ impl PostgresStore {
         for group in groups {
             let preface = lent.wire.as_ref().map_or(0, |wire| wire.preface);
             let count = preface + group.len();
-            match broken.clone().map_or_else(|| self.answers(lent, count, by.done), Err) {
+            match broken.clone().map_or_else(|| self.answers(lent, count, when.1), Err) {
                 Err(error) => {
                     broken = Some(error.clone());
                     for at in group {
@@ -192,20 +191,20 @@ impl PostgresStore {
             }
         }
         for at in rest {
-            let outcome = self.give_rest(lent, &requests[at], by.done);
+            let outcome = self.give_rest(lent, &requests[at], when.1);
             outcomes[at] = Some(outcome.map_err(|error| Failure::unknown(error, sent)));
         }
         // Last of what counts: a question that gets no answer costs the connection.
         for at in strange {
             if let Some(Err(failure)) = &mut outcomes[at] {
                 let need = Need::Lock(&self.key(requests[at].name()));
-                failure.error = explained(lent, failure.error.clone(), need, by.done);
+                failure.error = explained(lent, failure.error.clone(), need, when.1);
             }
         }
         if is_spent {
             lent.wire = None;
         } else if requests.iter().any(|request| matches!(request, Request::Give { .. })) {
-            self.sweep(lent, by.done);
+            self.sweep(lent, when.1);
         }
         Ok(left)
     }
@@ -265,7 +264,7 @@ impl PostgresStore {
     ) -> Result<Vec<Option<Row>>, Refused> {
         let mut code = String::new();
         let said = self.pool.on_connection(lane, deadline, |lent| {
-            let sent = self.send(lent, deadline.into(), |wire| {
+            let sent = self.send(lent, (deadline, deadline), |wire| {
                 wire.settle()?;
                 write(wire)?;
                 wire.sync();
@@ -341,12 +340,12 @@ struct Refused {
 
 impl Store for PostgresStore {
     fn run(&self, lane: Lane, requests: &[Request<'_>], deadline: Deadline) -> Vec<Outcome> {
+        let connect_by = lane.connect_by(deadline);
         let (mut outcomes, mut is_first) = (vec![None; requests.len()], true);
         let mut jitter = Jitter::seeded(Moment::now().as_nanos());
         let failure = loop {
-            let by = lane.by(deadline);
-            let attempted = self.pool.on_connection(lane, by.connect, |lent| {
-                self.attempt(lent, requests, &mut outcomes, by, is_first)
+            let attempted = self.pool.on_connection(lane, connect_by, |lent| {
+                self.attempt(lent, requests, &mut outcomes, (connect_by, deadline), is_first)
             });
             match attempted {
                 Ok(Left::Nothing) => break Failure::not_done(none()),

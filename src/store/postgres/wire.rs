@@ -14,9 +14,8 @@ use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
 use crate::store::ServerId;
 use crate::store::net::pool;
-use crate::store::net::reader::{HUNG_UP, Inbox, Reader};
 use crate::store::net::seat::Line;
-use crate::store::net::stream::Stream;
+use crate::store::net::stream::{LEAST, Stream};
 use crate::store::schema::CHECKED_FOR;
 use crate::token::Token;
 
@@ -24,7 +23,9 @@ use crate::token::Token;
 pub(super) type Lent<'a> = pool::Lent<'a, Wire>;
 
 pub(super) struct Wire {
-    pub(super) reader: Reader<BytesMut>,
+    pub(super) stream: Stream,
+    /// What has come and was not read yet.
+    inbox: BytesMut,
     /// What is to go out.
     outbox: BytesMut,
     pub(super) server: ServerId,
@@ -80,12 +81,12 @@ pub(super) struct Refusal {
 
 impl Line for Wire {
     fn is_stale(&mut self, now: Moment) -> bool {
-        self.is_owing() || self.reader.stream.is_stale(now, false)
+        self.is_owing() || self.stream.is_stale(now, false)
     }
 
     fn send(&mut self, deadline: Deadline) -> Result<(), (bool, Error)> {
         let bytes = self.outbox.split();
-        let sent = self.reader.stream.send(&bytes, deadline);
+        let sent = self.stream.send(&bytes, deadline);
         sent.map_err(|(count, error)| (count > 0, fault::io("sending", &error)))
     }
 }
@@ -93,12 +94,12 @@ impl Line for Wire {
 impl Wire {
     pub(super) fn new(stream: Stream, server: ServerId) -> Wire {
         let [inbox, outbox] = [(); 2].map(|()| BytesMut::with_capacity(INBOX));
-        let reader = Reader::new(stream, inbox, HUNG_UP);
         let (behind_pooler, commit, prepared, unread, owed) = Default::default();
         let (is_synced, checked) = (true, Moment::now());
         let (preface, checks) = Default::default();
         Wire {
-            reader,
+            stream,
+            inbox,
             outbox,
             server,
             behind_pooler,
@@ -119,7 +120,7 @@ impl Wire {
     }
 
     pub(super) fn end_point(&self) -> Option<Vec<u8>> {
-        self.reader.stream.end_point()
+        self.stream.end_point()
     }
 
     /// Has a message go out with the next that is sent.
@@ -213,19 +214,19 @@ impl Wire {
             if let Some(message) = self.next_message()? {
                 return Ok(message);
             }
-            self.reader.fill(deadline)?;
+            self.read(deadline)?;
         }
     }
 
     /// A message that has come whole.
     pub(super) fn next_message(&mut self) -> Result<Option<Message>, Error> {
-        if let Some(length) = self.reader.incoming.get(1..5) {
+        if let Some(length) = self.inbox.get(1..5) {
             let length = length.try_into().map_or(0, u32::from_be_bytes);
             if length > LONGEST {
                 return Err(unexpected("something that is not PostgreSQL's"));
             }
         }
-        Message::parse(&mut self.reader.incoming).map_err(|error| unexpected(&error.to_string()))
+        Message::parse(&mut self.inbox).map_err(|error| unexpected(&error.to_string()))
     }
 
     /// Reads what the server says to so many statements, sent up to one [`sync`](Wire::sync): the last
@@ -288,11 +289,31 @@ impl Wire {
         self.send(deadline).map_err(|(_, error)| error)?;
         self.answers(count, deadline)
     }
-}
 
-impl Inbox for BytesMut {
-    fn came(&mut self, bytes: &[u8]) {
-        self.extend_from_slice(bytes);
+    /// Reads once what comes by then; false if nothing does.
+    pub(super) fn wait(&mut self, until: Deadline) -> Result<bool, Error> {
+        match self.read(until) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::NoAnswer => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Reads what lies there already.
+    pub(super) fn glance(&mut self) -> Result<bool, Error> {
+        Ok(!self.stream.is_silent() && self.wait(Deadline::after(LEAST))?)
+    }
+
+    fn read(&mut self, until: Deadline) -> Result<(), Error> {
+        let mut room = [0; INBOX];
+        match self.stream.read(&mut room, until) {
+            Ok(0) => Err(fault::io("the answer", &io::ErrorKind::UnexpectedEof.into())),
+            Ok(count) => {
+                self.inbox.extend_from_slice(&room[..count]);
+                Ok(())
+            }
+            Err(error) => Err(fault::tls(Stream::explain("the answer", &error))),
+        }
     }
 }
 

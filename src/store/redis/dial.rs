@@ -13,12 +13,14 @@ use crate::config::{Access, Address, Secret};
 use crate::error::{Error, ErrorKind};
 use crate::store::ServerId;
 use crate::store::net::dial::{Connector, Show};
-use crate::store::net::tls::Tls;
+#[cfg(feature = "tls")]
+use crate::store::net::tls;
 
 pub(super) struct Dialer {
     access: Access,
     greeting: Greeting,
-    tls: Option<Tls>,
+    #[cfg(feature = "tls")]
+    tls: Option<std::sync::Arc<rustls::ClientConfig>>,
     connector: Connector,
 }
 
@@ -40,10 +42,18 @@ impl Dialer {
         greeting: Greeting,
         addresses: &[Address],
     ) -> Result<Dialer, Error> {
+        #[cfg(feature = "tls")]
+        let tls = access.tls.as_ref().map(tls::config).transpose()?;
+        #[cfg(feature = "tls")]
+        if tls.is_some() {
+            addresses.iter().try_for_each(|address| tls::server(address).map(drop))?;
+        }
+        let _ = addresses;
         Ok(Dialer {
             access: access.clone(),
             greeting,
-            tls: Tls::prepare(access.tls.as_ref(), addresses)?,
+            #[cfg(feature = "tls")]
+            tls,
             connector: Connector::default(),
         })
     }
@@ -57,8 +67,9 @@ impl Dialer {
     ) -> Result<Wire, Error> {
         let socket = self.connector.connect(address, deadline, show)?;
         let mut wire = Wire::new(socket, server);
-        if let Some(tls) = &self.tls {
-            wire.stream.secure(tls, address, deadline)?;
+        #[cfg(feature = "tls")]
+        if let Some(config) = &self.tls {
+            wire.stream.secure(config, address, deadline)?;
         }
         self.introduce(&mut wire, deadline)?;
         Ok(wire)

@@ -1,6 +1,7 @@
 //! Making a connection: a server of the ensemble, TLS, the session, who we are, and whether the nodes
 //! are there that a program does not make by itself; all by one deadline.
 
+use std::io;
 use std::time::Duration;
 
 use super::fault;
@@ -12,10 +13,10 @@ use crate::error::{Error, ErrorKind};
 use crate::store::net::dial::Connector;
 use crate::store::net::hosts::Hosts;
 use crate::store::net::incoming::Incoming;
-use crate::store::net::reader::{AT_ONCE, Reader};
 use crate::store::net::stranger::Kind;
 use crate::store::net::stream::{LEAST, Stream};
-use crate::store::net::tls::Tls;
+#[cfg(feature = "tls")]
+use crate::store::net::tls;
 use crate::token::Token;
 
 /// What a server is asked for: a session, and with it the place of a waiter, outlives a connection, or
@@ -34,7 +35,8 @@ pub(super) struct Dialer {
     needs_root: bool,
     /// The node below which all others stand.
     pub(super) root: String,
-    tls: Option<Tls>,
+    #[cfg(feature = "tls")]
+    tls: Option<std::sync::Arc<rustls::ClientConfig>>,
     connector: Connector,
     pub(super) hosts: Hosts,
 }
@@ -48,24 +50,19 @@ pub(super) struct Identity {
 }
 
 /// What comes, message by message.
-pub(super) struct Messages {
-    pub(super) reader: Reader<Incoming>,
+#[derive(Default)]
+pub(super) struct Inbox {
+    bytes: Incoming,
     /// So many that come next belong to a message that is not read.
     skipped: usize,
 }
 
-impl Messages {
-    fn new(stream: Stream) -> Messages {
-        let reader = Reader::new(stream, Incoming::default(), HUNG_UP);
-        Messages { reader, skipped: 0 }
-    }
-
+impl Inbox {
     pub(super) fn next(&mut self) -> Result<Option<Vec<u8>>, Error> {
-        let incoming = &mut self.reader.incoming;
-        let gone = self.skipped.min(incoming.rest().len());
-        incoming.taken(gone);
+        let gone = self.skipped.min(self.bytes.rest().len());
+        self.bytes.taken(gone);
         self.skipped -= gone;
-        let Some((length, rest)) = incoming.rest().split_first_chunk::<4>() else {
+        let Some((length, rest)) = self.bytes.rest().split_first_chunk::<4>() else {
             return Ok(None);
         };
         let length = usize::try_from(i32::from_be_bytes(*length)).map_err(|_| garbled())?;
@@ -77,22 +74,32 @@ impl Messages {
         if read < length {
             message[HEAD - 4..].copy_from_slice(&code::TOO_LONG.to_be_bytes());
         }
-        incoming.taken(4 + read);
+        self.bytes.taken(4 + read);
         self.skipped = length - read;
         Ok(Some(message))
     }
 
     /// Reads what has come, or what comes first; nothing if that is not there by then. False if there may be
     /// more, which is read once the messages are taken out.
-    pub(super) fn fill(&mut self, deadline: Deadline) -> Result<bool, Error> {
-        let mut until = deadline;
+    pub(super) fn fill(&mut self, stream: &mut Stream, deadline: Deadline) -> Result<bool, Error> {
+        let (mut room, mut until) = ([0; 4096], deadline);
         loop {
-            let Some(count) = self.reader.wait(until)? else { return Ok(true) };
-            // Of TLS there may be more that no longer waits in the socket.
-            if count < AT_ONCE || self.reader.incoming.rest().len() > LONGEST {
-                return Ok(count < AT_ONCE);
+            match stream.read(&mut room, until) {
+                Ok(0) => return Err(Error::new(ErrorKind::Refused, HUNG_UP)),
+                Ok(count) => {
+                    self.bytes.came(&room[..count]);
+                    // Of TLS there may be more that no longer waits in the socket.
+                    if count < room.len() || self.bytes.rest().len() > LONGEST {
+                        return Ok(count < room.len());
+                    }
+                    until = Deadline::after(LEAST);
+                }
+                Err(error) if error.kind() == io::ErrorKind::TimedOut => return Ok(true),
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
+                    return Err(Error::new(ErrorKind::Refused, HUNG_UP));
+                }
+                Err(error) => return Err(Stream::explain("reading from the server", &error)),
             }
-            until = Deadline::after(LEAST);
         }
     }
 }
@@ -103,6 +110,12 @@ const HUNG_UP: &str = "the server hung up: it ends, or its ensemble has no major
 impl Dialer {
     /// Without `needs_root`, the nodes may be missing that a program does not make by itself.
     pub(super) fn new(config: &ZookeeperConfig, needs_root: bool) -> Result<Dialer, Error> {
+        #[cfg(feature = "tls")]
+        let tls = config.access.tls.as_ref().map(tls::config).transpose().map_err(fault::tls)?;
+        #[cfg(feature = "tls")]
+        if tls.is_some() {
+            config.hosts.iter().try_for_each(|host| tls::server(host).map(drop))?;
+        }
         // Not all clients go to the same server.
         let mut hosts = config.hosts.clone();
         hosts.rotate_left(Token::random()?.seed() as usize % config.hosts.len().max(1));
@@ -110,7 +123,8 @@ impl Dialer {
             root: format!("{}/leasehold", config.chroot),
             config: config.clone(),
             needs_root,
-            tls: Tls::prepare(config.access.tls.as_ref(), &config.hosts)?,
+            #[cfg(feature = "tls")]
+            tls,
             connector: Connector::default(),
             hosts: Hosts::new(&hosts),
         })
@@ -127,7 +141,7 @@ impl Dialer {
         &self,
         (before, seen): (Option<&Identity>, i64),
         deadline: Deadline,
-    ) -> Result<(Messages, Identity), Error> {
+    ) -> Result<(Stream, Inbox, Identity), Error> {
         self.hosts.dial(deadline, |address, _, until| {
             let made = match self.dial_one(address, (before, seen), until)? {
                 None => self.dial_one(address, (None, seen), until)?,
@@ -143,26 +157,30 @@ impl Dialer {
         address: &Address,
         before: (Option<&Identity>, i64),
         deadline: Deadline,
-    ) -> Result<Option<(Messages, Identity)>, Error> {
-        let mut messages = Messages::new(self.open(address, deadline)?);
-        let said = self.begin(&mut messages, before, deadline);
-        let doubt = |error| messages.reader.stream.doubt(Kind::Zookeeper, error);
+    ) -> Result<Option<(Stream, Inbox, Identity)>, Error> {
+        let mut stream = self.open(address, deadline)?;
+        let mut inbox = Inbox::default();
+        let said = self.begin(&mut stream, &mut inbox, before, deadline);
+        let doubt = |error| stream.doubt(Kind::Zookeeper, error);
         let identity = said.map_err(|error| doubt(error).at(address))?;
-        Ok(identity.map(|identity| (messages, identity)))
+        Ok(identity.map(|identity| (stream, inbox, identity)))
     }
 
     /// A connection on which nothing was said yet.
     pub(super) fn open(&self, address: &Address, deadline: Deadline) -> Result<Stream, Error> {
+        #[cfg_attr(not(feature = "tls"), expect(unused_mut))]
         let mut stream = Stream::new(self.connector.connect(address, deadline, &|_| Ok(()))?);
-        if let Some(tls) = &self.tls {
-            stream.secure(tls, address, deadline)?;
+        #[cfg(feature = "tls")]
+        if let Some(config) = &self.tls {
+            stream.secure(config, address, deadline).map_err(fault::tls)?;
         }
         Ok(stream)
     }
 
     fn begin(
         &self,
-        messages: &mut Messages,
+        stream: &mut Stream,
+        inbox: &mut Inbox,
         (before, seen): (Option<&Identity>, i64),
         deadline: Deadline,
     ) -> Result<Option<Identity>, Error> {
@@ -179,16 +197,16 @@ impl Dialer {
             answers += 1;
         }
         packer.ask(0, &Ask::Get(&self.root));
-        let sent = messages.reader.stream.send(&out, deadline);
+        let sent = stream.send(&out, deadline);
         sent.map_err(|(_, error)| fault::io("sending to the server", &error))?;
         let mut next = || loop {
-            if let Some(message) = messages.next()? {
+            if let Some(message) = inbox.next()? {
                 return Ok::<_, Error>(message);
             }
             if deadline.has_passed() {
                 return Err(fault::silent());
             }
-            messages.fill(deadline)?;
+            inbox.fill(stream, deadline)?;
         };
         let welcome = next()?;
         let mut from = Unpacker(&welcome);

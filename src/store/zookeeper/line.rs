@@ -7,19 +7,20 @@ use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::dial::{LONGEST, Messages};
+use super::dial::{Inbox, LONGEST};
 use super::fault;
 use super::jute::EVENT;
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind::Protocol};
-use crate::store::net::stream::LEAST;
+use crate::store::net::stream::{LEAST, Stream};
 use crate::sync::{Mutex, Turnstile};
 
 /// How long a connection may lie unused before it is looked at whether the server has hung up.
 pub(super) const UNSEEN: Duration = Duration::from_millis(100);
 
 pub(super) struct Line {
-    pub(super) messages: Turnstile<Messages>,
+    /// With what has come and was not read yet.
+    pub(super) stream: Turnstile<(Stream, Inbox)>,
     /// To wait for bytes while others write, and to wake who waits.
     pub(super) handle: socket2::Socket,
     /// How long the session lives without a word from us.
@@ -38,11 +39,11 @@ struct Pulse {
 }
 
 impl Line {
-    pub(super) fn new(messages: Messages, timeout: Duration) -> Result<Line, Error> {
-        let handle = messages.reader.stream.fd().try_clone_to_owned();
+    pub(super) fn new(stream: Stream, inbox: Inbox, timeout: Duration) -> Result<Line, Error> {
+        let handle = stream.fd().try_clone_to_owned();
         let handle = handle.map_err(|error| fault::io("a second handle", &error))?.into();
         let pulse = Mutex::new(Pulse { sent: Moment::now(), open: 0, unanswered: None });
-        Ok(Line { messages: Turnstile::new(messages), handle, timeout, pulse })
+        Ok(Line { stream: Turnstile::new((stream, inbox)), handle, timeout, pulse })
     }
 
     /// Sends so many requests. On an error, tells how many bytes had gone out.
@@ -53,13 +54,13 @@ impl Line {
         deadline: Deadline,
     ) -> Result<(), (usize, std::io::Error)> {
         // Another thread may be stuck here, with more time.
-        let mut messages = self.messages.enter(deadline).ok_or((0, ErrorKind::TimedOut.into()))?;
+        let mut stream = self.stream.enter(deadline).ok_or((0, ErrorKind::TimedOut.into()))?;
         let (mut pulse, now) = (self.pulse.lock(), Moment::now());
         // Before they are out: another thread may read the answers at once.
         pulse.open += count;
         pulse.unanswered.get_or_insert(now);
         drop(pulse);
-        let sent = messages.reader.stream.send(bytes, deadline);
+        let sent = stream.0.send(bytes, deadline);
         let mut pulse = self.pulse.lock();
         match sent {
             Err((0, _)) => {
@@ -100,12 +101,13 @@ impl Line {
             }
         }
         let by = Deadline::at(until.max(Moment::now().plus(LEAST)));
-        let Some(mut incoming) = self.messages.enter(by) else { return Ok(Vec::new()) };
+        let Some(mut stream) = self.stream.enter(by) else { return Ok(Vec::new()) };
+        let (stream, inbox) = &mut *stream;
         let (mut messages, mut length) = (Vec::new(), 0);
         loop {
             // The rest of what is encrypted together may be on its way.
-            let is_all = incoming.fill(Deadline::after(LEAST))?;
-            while let Some(message) = incoming.next()? {
+            let is_all = inbox.fill(stream, Deadline::after(LEAST))?;
+            while let Some(message) = inbox.next()? {
                 length += 4 + message.len();
                 messages.push(message);
             }

@@ -42,7 +42,7 @@ fn c7_a_message_without_end_is_cut_off() {
     let ended = std::iter::repeat_with(|| wire.read(by)).find_map(Result::err).unwrap();
     assert_eq!(ended.kind(), ErrorKind::Protocol);
     assert!(wire.is_broken && wire.calls[&stream].inbox.rest().len() < 3 * LONGEST);
-    assert!(wire.reader.incoming.rest().len() <= LONGEST_FRAME + FRAME);
+    assert!(wire.inbox.len() <= LONGEST_FRAME + FRAME);
 }
 
 #[test]

@@ -11,6 +11,7 @@ use super::{Carried, Gives, Heard, Parcel};
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
 use crate::said::say;
+use crate::store::Failure;
 use crate::store::outbox::{GiveCopy, Outbox};
 use crate::store::redis::dialect::{Batch, Call, RunId, Script, guard, lacks_lock};
 use crate::store::redis::fault;
@@ -18,7 +19,6 @@ use crate::store::redis::sentinel::NEWS_EVERY;
 use crate::store::redis::server_source::ServerSource;
 use crate::store::redis::unread::{Subject, UnreadReply};
 use crate::store::redis::wire::{Lent, Wire};
-use crate::store::{By, Failure};
 use crate::sync::Mutex;
 
 pub(super) struct Peer {
@@ -36,7 +36,8 @@ pub(super) struct Letter<'a> {
     pub(super) batch: &'a Batch<'a>,
     /// A connection that owes more replies than this has to be read first.
     pub(super) most: usize,
-    pub(super) by: By,
+    pub(super) connect_by: Deadline,
+    pub(super) deadline: Deadline,
     /// It goes to one of several servers, and the others are not to wait for this one: replies that
     /// are owed are read only as far as they have come. Scripts go out with it unless the server is
     /// known to have them: the answer of the slowest server that it lacks a script may be read by
@@ -47,7 +48,8 @@ pub(super) struct Letter<'a> {
 impl<'a> Letter<'a> {
     pub(super) fn new(&Parcel { lane, batch, deadline }: &Parcel<'a>) -> Letter<'a> {
         // Making a connection is a part of waiting for one.
-        Letter { batch, most: usize::MAX, by: lane.by(deadline), is_scattered: false }
+        let connect_by = lane.connect_by(deadline);
+        Letter { batch, most: usize::MAX, connect_by, deadline, is_scattered: false }
     }
 }
 
@@ -67,7 +69,7 @@ impl Peer {
                 self.discard(lent, &Error::new(ErrorKind::Refused, gone));
             } else if wire.unread.len() > letter.most {
                 let now = Deadline::at(Moment::ZERO);
-                self.catch_up(lent, if letter.is_scattered { now } else { letter.by.connect });
+                self.catch_up(lent, if letter.is_scattered { now } else { letter.connect_by });
                 if lent.wire.as_ref().is_some_and(|wire| wire.unread.len() > letter.most) {
                     let behind = "the server is behind with its replies";
                     return Err(Error::new(ErrorKind::Exhausted, behind));
@@ -78,10 +80,10 @@ impl Peer {
         }
         let is_new = lent.wire.is_none();
         if is_new {
-            let mut wire = self.source.dial(letter.by.connect, &|_| Ok(()))?;
+            let mut wire = self.source.dial(letter.connect_by, &|_| Ok(()))?;
             // Before one that declares it new there is none: it would be in quarantine by then.
             if let Some(word) = self.first_word.as_ref().filter(|_| !guard::is_init(letter.batch)) {
-                self.introduce(&mut wire, word, letter.by.connect)?;
+                self.introduce(&mut wire, word, letter.connect_by)?;
             }
             wire.unread.outbox = Arc::clone(&self.outbox);
             lent.wire = Some(Box::new(wire));
@@ -120,7 +122,7 @@ impl Peer {
 
     /// Writes a letter. On an error nothing of it is under way in the seat.
     pub(super) fn send(&self, lent: &mut Lent<'_>, letter: &Letter<'_>) -> Result<Moment, Failure> {
-        let Letter { batch, by: By { done: deadline, .. }, .. } = *letter;
+        let Letter { batch, deadline, .. } = *letter;
         loop {
             let mut sent = Moment::now();
             if sent >= deadline.moment() {

@@ -310,12 +310,13 @@ fn c2_turns_end_when_their_server_is_found_to_have_forgotten_the_lock(fresh: fn(
             held.release().unwrap();
             std::thread::sleep(ms(100));
             // The waiters' client may be faster than the thief.
-            let stolen = loop {
+            let mut stolen = None;
+            eventually(LIMIT, || {
                 server.forget(NAME);
-                if let Some(lease) = thief.lock(NAME).try_acquire().unwrap() {
-                    break lease;
-                }
-            };
+                stolen = thief.lock(NAME).try_acquire().unwrap();
+                stolen.is_some()
+            });
+            let stolen = stolen.unwrap();
             let (fence, found) = (stolen.fence(), now() + ttl / 3 + ms(100));
             std::thread::sleep(ttl);
             drop(stolen);

@@ -189,7 +189,7 @@ fn count() -> ExitCode {
 }
 
 /// `also` on both stores; `beside` on Redis.
-fn cycles(also: &[Also], beside: &[Also], time: Duration) -> Outcome<Vec<Table>> {
+pub(crate) fn cycles(also: &[Also], beside: &[Also], time: Duration) -> Outcome<Vec<Table>> {
     let redis = cycle::measure(&[also, beside].concat(), time)?;
     #[cfg(not(feature = "sqlite"))]
     return Ok(vec![redis]);

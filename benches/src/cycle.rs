@@ -66,8 +66,8 @@ pub(crate) fn against_limit(
     }
     cores.let_go(servers)?;
     cores.let_self_go()?;
-    let waited = commands(servers, || Ok(take(&lock)?.release()?))?;
-    let deferred = commands(servers, || take(&lock).map(drop))?;
+    let waited = commands(servers, &lock, || Ok(take(&lock)?.release()?))?;
+    let deferred = commands(servers, &lock, || take(&lock).map(drop))?;
 
     let places = cores.places().iter().map(|place| match place {
         Place::OneCore => "one core",
@@ -139,11 +139,15 @@ fn medians(
 }
 
 /// How many commands the busiest server sees for each cycle.
-fn commands(servers: &[&Server], mut cycle: impl FnMut() -> Outcome<()>) -> Outcome<f64> {
+fn commands(
+    servers: &[&Server],
+    lock: &Lock,
+    mut cycle_once: impl FnMut() -> Outcome<()>,
+) -> Outcome<f64> {
     let mut watches: Vec<_> = servers.iter().map(|server| server.watch()).collect();
-    (0..COUNTED).try_for_each(|_| cycle())?;
-    // What was not waited for may be under way.
-    std::thread::sleep(Duration::from_millis(100));
+    (0..COUNTED).try_for_each(|_| cycle_once())?;
+    // A release that was not waited for may be under way: once the lock is taken again, it is not.
+    cycle(lock)?;
     let most = watches.iter_mut().map(|watch| watch.count()).max();
-    Ok(most.unwrap_or(0) as f64 / COUNTED as f64)
+    Ok(most.unwrap_or(0) as f64 / (COUNTED + 1) as f64)
 }

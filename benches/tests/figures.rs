@@ -89,7 +89,7 @@ fn check_cycle(table: &Table) {
 #[test]
 fn a_cycle_is_two_commands() {
     let echo = "x=sh -c 'while read -r n; do printf \"%${n}s\\n\" | sed \"s/ /2500 /g\"; done'";
-    let tables = cycle::measure(&[echo.parse().unwrap()], &[], MOMENT).unwrap();
+    let tables = command::cycles(&[echo.parse().unwrap()], &[], MOMENT).unwrap();
     check_cycle(&tables[0]);
     check(&tables[0], "commands a server and cycle", |commands| (2.0..2.1).contains(&commands));
     check(&tables[0], "  release not waited for", |commands| (2.0..2.1).contains(&commands));

@@ -14,6 +14,7 @@ mod postgres;
 mod redis;
 mod span;
 mod sqlite;
+mod tls;
 mod url;
 mod who;
 #[cfg(feature = "zookeeper")]
@@ -33,9 +34,7 @@ use limits::MAX_TTL;
 pub(crate) use mysql::MysqlConfig;
 #[cfg(feature = "postgres")]
 pub(crate) use postgres::{ChannelBinding, PostgresConfig};
-#[cfg(any(feature = "mysql", feature = "postgres"))]
-pub(crate) use redis::Trust;
-pub(crate) use redis::{Access, Address, RedisConfig, Secret, SentinelConfig, Servers, TlsConfig};
+pub(crate) use redis::{Access, Address, RedisConfig, Secret, SentinelConfig, Servers};
 pub use span::parse_duration;
 pub(crate) use span::{spoken, spoken_left};
 #[cfg(feature = "sqlite")]
@@ -43,6 +42,9 @@ pub(crate) use sqlite::Sharing;
 pub(crate) use sqlite::SqliteConfig;
 #[cfg(feature = "sqlite")]
 pub(crate) use sqlite::embedded_path;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) use tls::Trust;
+pub(crate) use tls::{TlsConfig, TlsWords};
 #[cfg(feature = "zookeeper")]
 pub(crate) use zookeeper::ZookeeperConfig;
 

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use super::tls::TlsConfig;
+
 /// One Redis, however many servers it consists of: each lock is on one of them at a time.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct RedisConfig {
@@ -47,28 +49,6 @@ impl std::fmt::Debug for Access {
 pub(crate) enum Address {
     Tcp { host: String, port: u16 },
     Unix(PathBuf),
-}
-
-/// Files that TLS needs; without any, the system's certificate authorities are trusted.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct TlsConfig {
-    pub(crate) ca: Option<PathBuf>,
-    pub(crate) cert: Option<PathBuf>,
-    pub(crate) key: Option<PathBuf>,
-    #[cfg(any(feature = "mysql", feature = "postgres"))]
-    pub(crate) trust: Trust,
-}
-
-/// Which certificates of a server will do.
-#[cfg(any(feature = "mysql", feature = "postgres"))]
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) enum Trust {
-    /// One that a known authority has issued for the host.
-    #[default]
-    Host,
-    /// One that a known authority has issued.
-    Authority,
-    Anybody,
 }
 
 /// A password. It has no Debug and no Display that could write it anywhere.

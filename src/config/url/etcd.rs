@@ -1,7 +1,8 @@
 //! URLs of etcd: `etcd://[user:password@]host[:port][,host2]`, with TLS `etcds://`.
 
+use super::tls::by_switch;
 use super::{Parts, server};
-use crate::config::{Access, EtcdConfig, bad};
+use crate::config::{Access, EtcdConfig, TlsWords, bad};
 use crate::error::Error;
 
 const PORT: u16 = 2379;
@@ -17,7 +18,7 @@ pub(super) fn read(parts: &mut Parts<'_>) -> Result<EtcdConfig, Error> {
              your own write ?prefix=",
         ));
     }
-    let tls = server::tls(parts, parts.scheme == "etcds")?;
+    let tls = by_switch(parts, parts.scheme == "etcds", &TlsWords::ETCD)?;
     Ok(EtcdConfig {
         hosts: server::hosts(parts.scheme, places, PORT)?,
         access: Access { tls, ..access },

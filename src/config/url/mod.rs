@@ -18,6 +18,7 @@ mod scheme;
 mod server;
 #[cfg(test)]
 mod tests;
+mod tls;
 #[cfg(feature = "zookeeper")]
 mod zookeeper;
 
@@ -183,7 +184,7 @@ impl<'a> Parts<'a> {
         let near = nearest(key, self.known.iter().copied());
         let meant = match (scheme::with_tls(self.scheme), near) {
             (Some(tls), _) if matches!(*key, "ca" | "cert" | "key") => {
-                format!("it is for TLS: write {tls}")
+                format!("it is for TLS: {tls}")
             }
             (_, Some(near)) => format!("did you mean {near}?"),
             (_, None) => format!("known are {}", self.known.join(", ")),

@@ -2,11 +2,23 @@
 
 use std::path::PathBuf;
 
+use super::tls::{Modes, files};
 use super::{Parts, server, text};
-use crate::config::{Access, Address, MysqlConfig, TlsConfig, Trust, bad};
+use crate::config::{Access, Address, MysqlConfig, TlsConfig, TlsWords, Trust, bad};
 use crate::error::Error;
 
 const PORT: u16 = 3306;
+
+const MODES: Modes = Modes {
+    key: "ssl-mode",
+    off: "disabled",
+    on: [
+        ("required", Trust::Anybody),
+        ("verify_ca", Trust::Authority),
+        ("verify_identity", Trust::Host),
+    ],
+    by_chance: &["preferred"],
+};
 
 pub(super) fn read(parts: &mut Parts<'_>) -> Result<MysqlConfig, Error> {
     let (access, places, path) = server::authority(parts, false)?;
@@ -49,34 +61,12 @@ fn or_socket(host: Address) -> Address {
 }
 
 fn tls(parts: &mut Parts<'_>) -> Result<Option<TlsConfig>, Error> {
-    let mode = parts.take("ssl-mode", text)?.map(|mode| mode.to_ascii_lowercase());
-    let mut file = |key| parts.take(key, |value| text(value).map(PathBuf::from));
-    let (ca, cert, key) = (file("ssl-ca")?, file("ssl-cert")?, file("ssl-key")?);
-    if cert.is_some() != key.is_some() {
-        return Err(bad("'ssl-cert' and 'ssl-key' go together"));
+    let mode = parts.take(MODES.key, text)?.map(|mode| mode.to_ascii_lowercase());
+    let mode = mode.as_deref().unwrap_or(MODES.off);
+    let files = files(parts, &TlsWords::MYSQL)?;
+    if mode == "required" && files.ca.is_some() {
+        return Err(bad("ssl-mode=required trusts anybody, whatever ssl-ca= says: write \
+             verify_identity, or verify_ca"));
     }
-    let trust = match mode.as_deref().unwrap_or("disabled") {
-        "disabled" if ca.is_some() || cert.is_some() => {
-            return Err(bad("certificates are for TLS: write ssl-mode=verify_identity"));
-        }
-        "disabled" => return Ok(None),
-        "required" if ca.is_some() => {
-            return Err(bad("ssl-mode=required trusts anybody, whatever ssl-ca= says: write \
-                 verify_identity, or verify_ca"));
-        }
-        "required" => Trust::Anybody,
-        "verify_ca" => Trust::Authority,
-        "verify_identity" => Trust::Host,
-        "preferred" => {
-            return Err(bad(
-                "ssl-mode: who can disturb the connection chooses whether it is encrypted; write \
-                 verify_identity, or disabled",
-            ));
-        }
-        _ => return Err(bad("ssl-mode: it is disabled, required, verify_ca or verify_identity")),
-    };
-    if cfg!(not(feature = "tls")) {
-        return Err(bad("ssl-mode: TLS needs leasehold built with its feature 'tls'"));
-    }
-    Ok(Some(TlsConfig { ca, cert, key, trust }))
+    MODES.read(mode, files)
 }

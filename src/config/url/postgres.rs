@@ -3,13 +3,25 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::tls::{Modes, files};
 use super::{Parts, count, server, text};
 use crate::config::{
-    Access, Address, ChannelBinding, PostgresConfig, Secret, TlsConfig, Trust, bad,
+    Access, Address, ChannelBinding, PostgresConfig, Secret, TlsConfig, TlsWords, Trust, bad,
 };
 use crate::error::Error;
 
 const PORT: u16 = 5432;
+
+const MODES: Modes = Modes {
+    key: "sslmode",
+    off: "disable",
+    on: [
+        ("require", Trust::Anybody),
+        ("verify-ca", Trust::Authority),
+        ("verify-full", Trust::Host),
+    ],
+    by_chance: &["allow", "prefer"],
+};
 
 pub(super) fn read(parts: &mut Parts<'_>) -> Result<PostgresConfig, Error> {
     let (mut access, places, path) = server::authority(parts, false)?;
@@ -111,7 +123,9 @@ fn channel_binding(parts: &mut Parts<'_>, access: &Access) -> Result<ChannelBind
     let binding = parts.take("channel_binding", |value| match &*value {
         b"disable" => Ok(ChannelBinding::Never),
         b"prefer" => Ok(ChannelBinding::Preferred),
-        b"require" if access.tls.is_none() => Err(bad("it is for TLS: write sslmode=verify-full")),
+        b"require" if access.tls.is_none() => {
+            Err(bad(format!("it is for TLS: {}", TlsWords::POSTGRES.on)))
+        }
         b"require" => Ok(ChannelBinding::Always),
         _ => Err(bad("it is disable, prefer or require")),
     })?;
@@ -131,38 +145,16 @@ fn socket_in(folder: &str, port: u16) -> Address {
 }
 
 fn tls(parts: &mut Parts<'_>) -> Result<Option<TlsConfig>, Error> {
-    let mode = parts.take("sslmode", text)?;
-    let mut file = |key| parts.take(key, |value| text(value).map(PathBuf::from));
-    let (ca, cert, key) = (file("sslrootcert")?, file("sslcert")?, file("sslkey")?);
+    let mode = parts.take(MODES.key, text)?;
+    let mut files = files(parts, &TlsWords::POSTGRES)?;
     // The authorities that this machine trusts, which anybody's certificate is from.
-    let is_system = ca.as_deref() == Some("system".as_ref());
-    let (ca, otherwise) = if is_system { (None, "verify-full") } else { (ca, "disable") };
+    let is_system = files.ca.take_if(|ca| ca.as_os_str() == "system").is_some();
+    let otherwise = if is_system { "verify-full" } else { MODES.off };
     let mode = mode.as_deref().unwrap_or(otherwise);
     if is_system && mode != "verify-full" {
         return Err(bad("sslrootcert=system goes with sslmode=verify-full, or without one"));
     }
-    if cert.is_some() != key.is_some() {
-        return Err(bad("'sslcert' and 'sslkey' go together"));
-    }
-    let trust = match mode {
-        "disable" if ca.is_some() || cert.is_some() => {
-            return Err(bad("certificates are for TLS: write sslmode=verify-full"));
-        }
-        "disable" => return Ok(None),
-        // As libpq has it.
-        "require" if ca.is_none() => Trust::Anybody,
-        "require" | "verify-ca" => Trust::Authority,
-        "verify-full" => Trust::Host,
-        "allow" | "prefer" => {
-            return Err(bad(
-                "sslmode: who can disturb the connection chooses whether it is encrypted; write \
-                 verify-full, or disable",
-            ));
-        }
-        _ => return Err(bad("sslmode: it is disable, require, verify-ca or verify-full")),
-    };
-    if cfg!(not(feature = "tls")) {
-        return Err(bad("sslmode: TLS needs leasehold built with its feature 'tls'"));
-    }
-    Ok(Some(TlsConfig { ca, cert, key, trust }))
+    // As libpq has it.
+    let mode = if mode == "require" && files.ca.is_some() { "verify-ca" } else { mode };
+    MODES.read(mode, files)
 }

@@ -2,8 +2,8 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use crate::config::bad;
 use crate::config::nearest::nearest;
+use crate::config::{TlsWords, bad};
 use crate::error::Error;
 
 const SCHEMES: [&str; 15] = [
@@ -110,11 +110,11 @@ pub(super) fn missing(url: &str) -> Error {
 /// How a URL asks for TLS whose scheme is this one, which has none.
 pub(super) fn with_tls(scheme: &str) -> Option<&'static str> {
     match scheme {
-        "redis" => Some("rediss://"),
-        "redis+sentinel" => Some("rediss+sentinel://"),
-        "redis+cluster" => Some("rediss+cluster://"),
-        "etcd" => Some("etcds://"),
-        "zookeeper" => Some("tls=yes"),
+        "redis" => Some(TlsWords::REDIS.on),
+        "redis+sentinel" => Some("write rediss+sentinel://"),
+        "redis+cluster" => Some("write rediss+cluster://"),
+        "etcd" => Some(TlsWords::ETCD.on),
+        "zookeeper" => Some(TlsWords::ZOOKEEPER.on),
         _ => None,
     }
 }

@@ -1,11 +1,10 @@
 //! URLs of servers: one Redis, however many servers it consists of.
 
-use std::path::PathBuf;
-
+use super::tls::by_switch;
 use super::{Parts, count, switch, text};
 use crate::config::check::check_range;
 use crate::config::{
-    Access, Address, RedisConfig, Secret, SentinelConfig, Servers, TlsConfig, bad,
+    Access, Address, RedisConfig, Secret, SentinelConfig, Servers, TlsConfig, TlsWords, bad,
 };
 use crate::error::Error;
 
@@ -71,6 +70,10 @@ fn sentinel(parts: &mut Parts<'_>, is_tls: bool) -> Result<(Servers, Access), Er
     Ok((Servers::Sentinel(SentinelConfig { hosts, master, access: theirs }), access))
 }
 
+fn tls(parts: &mut Parts<'_>, is_on: bool) -> Result<Option<TlsConfig>, Error> {
+    by_switch(parts, is_on, &TlsWords::REDIS)
+}
+
 /// `//[[user]:password@]places[/path]`, taken apart.
 /// `wants_password`: no user stands without one.
 pub(super) fn authority<'a>(
@@ -124,28 +127,6 @@ fn named(
         return Err(bad(format!("'{user_key}' needs a '{password_key}'")));
     }
     Ok(Access { user, password, ..Access::default() })
-}
-
-pub(super) fn tls(parts: &mut Parts<'_>, is_on: bool) -> Result<Option<TlsConfig>, Error> {
-    if !is_on {
-        return Ok(None);
-    }
-    if cfg!(not(feature = "tls")) {
-        let scheme = parts.scheme;
-        return Err(bad(format!("{scheme} over TLS needs leasehold built with its feature 'tls'")));
-    }
-    let mut file = |key| parts.take(key, |value| text(value).map(PathBuf::from));
-    let (ca, cert, key) = (file("ca")?, file("cert")?, file("key")?);
-    if cert.is_some() != key.is_some() {
-        return Err(bad("'cert' and 'key' go together"));
-    }
-    Ok(Some(TlsConfig {
-        ca,
-        cert,
-        key,
-        #[cfg(any(feature = "mysql", feature = "postgres"))]
-        trust: Default::default(),
-    }))
 }
 
 /// `host[:port][,host...]`

@@ -1,9 +1,10 @@
 //! URLs of a ZooKeeper: `zookeeper://[user:password@]host[:port][,host2][/chroot]`, as its own clients
 //! write hosts and chroot.
 
-use super::server::{authority, decode, hosts, tls};
+use super::server::{authority, decode, hosts};
+use super::tls::by_switch;
 use super::{Parts, switch, text};
-use crate::config::{Secret, ZookeeperConfig, bad};
+use crate::config::{Secret, TlsWords, ZookeeperConfig, bad};
 use crate::error::Error;
 
 const PORT: u16 = 2181;
@@ -13,7 +14,7 @@ pub(super) fn read(parts: &mut Parts<'_>) -> Result<ZookeeperConfig, Error> {
     let (mut access, places, path) = authority(parts, true)?;
     let is_tls = parts.take("tls", switch)?.unwrap_or(false);
     // With what is only for TLS left over, and refused, where there is none.
-    access.tls = tls(parts, is_tls)?;
+    access.tls = by_switch(parts, is_tls, &TlsWords::ZOOKEEPER)?;
     let shown = parts.take("auth", |value| {
         let value = text(value)?;
         let shown = value.strip_prefix("digest:").and_then(|rest| rest.split_once(':'));

@@ -14,15 +14,13 @@ use crate::error::{Error, ErrorKind};
 use crate::store::Failure;
 use crate::store::net::dial::{Connector, Show};
 use crate::store::net::stream::Stream;
-#[cfg(feature = "tls")]
-use crate::store::net::tls;
+use crate::store::net::tls::Tls;
 use crate::sync::Mutex;
 use crate::token::Token;
 
 pub(super) struct Dialer {
     config: EtcdConfig,
-    #[cfg(feature = "tls")]
-    tls: Option<std::sync::Arc<rustls::ClientConfig>>,
+    tls: Option<Tls>,
     connector: Connector,
     /// The member to which a connection is made next.
     next: AtomicUsize,
@@ -34,25 +32,13 @@ pub(super) struct Dialer {
 
 impl Dialer {
     pub(super) fn new(config: &EtcdConfig) -> Result<Dialer, Error> {
-        #[cfg(feature = "tls")]
-        let tls = match &config.access.tls {
-            Some(files) => {
-                let mut tls = tls::config(files).map_err(fault::tls)?.as_ref().clone();
-                tls.alpn_protocols = vec![b"h2".to_vec()];
-                for host in &config.hosts {
-                    tls::server(host)?;
-                }
-                Some(std::sync::Arc::new(tls))
-            }
-            None => None,
-        };
+        let tls = Tls::prepare(config.access.tls.as_ref(), &config.hosts)?;
         // Many programs have the same URL, and the members share the work.
         let first = Token::random()?.seed() as usize % config.hosts.len().max(1);
         Ok(Dialer {
             doubted: Mutex::new(vec![Moment::ZERO; config.hosts.len()]),
             config: config.clone(),
-            #[cfg(feature = "tls")]
-            tls,
+            tls: tls.map(|tls| tls.speaking(b"h2")),
             connector: Connector::default(),
             next: AtomicUsize::new(first),
             logins: Logins::default(),
@@ -187,11 +173,9 @@ impl Dialer {
     /// To this member, which does not know us yet.
     fn connect(&self, member: usize, deadline: Deadline, show: &Show<'_>) -> Result<Wire, Error> {
         let address = &self.config.hosts[member];
-        #[cfg_attr(not(feature = "tls"), allow(unused_mut))]
         let mut stream = Stream::new(self.connector.connect(address, deadline, show)?);
-        #[cfg(feature = "tls")]
-        if let Some(config) = &self.tls {
-            stream.secure(config, address, deadline).map_err(fault::tls)?;
+        if let Some(tls) = &self.tls {
+            stream.secure(tls, address, deadline)?;
         }
         let mut head = Vec::new();
         hpack::write(&mut head, ":method", "POST");

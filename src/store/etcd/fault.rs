@@ -98,11 +98,6 @@ pub(super) fn foreign() -> Error {
     )
 }
 
-/// An error of TLS, in the words of these URLs.
-pub(super) fn tls(error: Error) -> Error {
-    Error::new(error.kind(), error.detail().replace("try redis://", "try etcd://"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -302,7 +302,7 @@ impl Wire {
         let count = match self.stream.read(&mut room, deadline) {
             Ok(0) => Err(fault::io("the answer", &io::ErrorKind::UnexpectedEof.into())),
             Ok(count) => Ok(count),
-            Err(error) => Err(fault::tls(Stream::explain("the answer", &error))),
+            Err(error) => Err(self.stream.explain("the answer", &error)),
         };
         self.is_broken |= count.is_err();
         let count = count.map_err(|error| self.stream.doubt(Kind::Etcd, error))?;

@@ -5,8 +5,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::explain::explain;
-#[cfg(feature = "tls")]
-use super::fault;
 use super::login;
 use super::statements::VERSION;
 use super::wire::{Said, Wire};
@@ -18,15 +16,13 @@ use crate::store::net::dial::Connector;
 use crate::store::net::hosts::Hosts;
 use crate::store::net::stranger::Kind;
 use crate::store::net::stream::Stream;
-#[cfg(feature = "tls")]
-use crate::store::net::tls;
+use crate::store::net::tls::Tls;
 
 pub(super) struct Dialer {
     config: MysqlConfig,
     io_timeout: Duration,
     settings: String,
-    #[cfg(feature = "tls")]
-    tls: Option<std::sync::Arc<rustls::ClientConfig>>,
+    tls: Option<Tls>,
     connector: Connector,
     hosts: Hosts,
     /// The server commits without waiting for the disk, and is no node of Galera's.
@@ -55,14 +51,6 @@ impl Purpose {
 
 impl Dialer {
     pub(super) fn new(config: &MysqlConfig, io_timeout: Duration) -> Result<Dialer, Error> {
-        #[cfg(feature = "tls")]
-        let tls = config.access.tls.as_ref().map(tls::config).transpose().map_err(fault::tls)?;
-        #[cfg(feature = "tls")]
-        for host in config.hosts.iter().filter(|host| matches!(host, Address::Tcp { .. })) {
-            if tls.is_some() {
-                tls::server(host)?;
-            }
-        }
         // What waits for longer than its client does is of no use to anybody: it would keep a session of
         // the server's, or rows. Only a MariaDB has a limit for all statements, and one for a client that
         // vanishes within a transaction, and reads what stands in this comment.
@@ -79,8 +67,7 @@ impl Dialer {
             config: config.clone(),
             io_timeout,
             settings,
-            #[cfg(feature = "tls")]
-            tls,
+            tls: Tls::prepare(config.access.tls.as_ref(), &config.hosts)?,
             connector: Connector::default(),
             hosts: Hosts::new(&config.hosts),
             is_unsynced: AtomicBool::new(false),
@@ -115,23 +102,14 @@ impl Dialer {
     ) -> Result<Wire, Error> {
         let socket = self.connector.connect(address, deadline, &|_| Ok(()))?;
         let mut wire = Wire::new(Stream::new(socket), server);
-        #[cfg(feature = "tls")]
-        let config = self.tls.as_ref().filter(|_| matches!(address, Address::Tcp { .. }));
-        #[cfg(feature = "tls")]
-        let secure = config.map(|config| {
-            move |wire: &mut Wire| wire.stream.secure(config, address, deadline).map_err(fault::tls)
-        });
-        #[cfg(feature = "tls")]
-        let secure = secure.as_ref().map(|secure| secure as &login::Secure<'_>);
-        #[cfg(not(feature = "tls"))]
-        let secure = None;
+        let tls = self.tls.as_ref().filter(|_| matches!(address, Address::Tcp { .. }));
         let MysqlConfig { access, database, .. } = &self.config;
         // Whoever has greeted us is a MySQL, whatever goes wrong afterwards.
         let greeting = login::greeting(&mut wire, deadline);
         let greeting =
             greeting.map_err(|error| wire.stream.doubt(Kind::Mysql, error).at(address))?;
         let access = (access, &**database);
-        login::log_in(&mut wire, greeting, address, access, secure, deadline)
+        login::log_in(&mut wire, greeting, address, access, tls, deadline)
             .map_err(|error| error.at(address))?;
         Ok(wire)
     }

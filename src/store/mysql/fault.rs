@@ -95,10 +95,3 @@ pub(super) fn is_unknown(code: u16) -> bool {
         1026 | 1030 | 1053 | 1105 | 1180 | 1181 | 1317 | 1598 | 1927 | 1969 | 3024 | 3100 | 3169
     )
 }
-
-/// An error of TLS, in the words of these URLs.
-pub(super) fn tls(error: Error) -> Error {
-    let said = error.detail().replace("try redis://", "try ssl-mode=disabled");
-    let said = said.replace("cert=", "ssl-cert=").replace("key=", "ssl-key=");
-    Error::new(error.kind(), said.replace("ca=", "ssl-ca="))
-}

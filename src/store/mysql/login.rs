@@ -5,9 +5,10 @@ use sha2::{Digest, Sha256};
 
 use super::wire::{Fields, Wire, unexpected};
 use crate::clock::Deadline;
-use crate::config::{Access, Address, Secret};
+use crate::config::{Access, Address, Secret, TlsWords};
 use crate::error::{Error, ErrorKind};
 use crate::store::net::seat::Line;
+use crate::store::net::tls::Tls;
 
 /// What the server says first.
 pub(super) struct Greeting {
@@ -42,14 +43,10 @@ const LONGEST_PACKET: u32 = 1 << 24;
 /// utf8mb4_general_ci.
 const CHARSET: u8 = 45;
 
-const NO_TLS: &str = "the server has no TLS: turn it on there, or write ssl-mode=disabled";
 const NO_PASSWORD: &str = "the server wants a password: write mysql://user:password@host/database";
 const IN_THE_CLEAR: &str = "the server wants the password itself, as caching_sha2_password does until \
      it has seen it once, and the connection is not encrypted: write ssl-mode=verify_identity (or \
      required), use a unix socket, or ALTER USER ... IDENTIFIED WITH mysql_native_password";
-
-/// Makes TLS of a connection that both sides want it on.
-pub(super) type Secure<'a> = dyn Fn(&mut Wire) -> Result<(), Error> + 'a;
 
 /// The first packet. One who does not send it may be no MySQL.
 pub(super) fn greeting(wire: &mut Wire, deadline: Deadline) -> Result<Greeting, Error> {
@@ -62,7 +59,7 @@ pub(super) fn log_in(
     greeting: Greeting,
     address: &Address,
     (access, database): (&Access, &str),
-    secure: Option<&Secure<'_>>,
+    tls: Option<&Tls>,
     deadline: Deadline,
 ) -> Result<(), Error> {
     let mut flags = OURS;
@@ -72,9 +69,11 @@ pub(super) fn log_in(
         head.extend_from_slice(&[0; 23]);
         head
     };
-    if let Some(secure) = secure {
+    if let Some(tls) = tls {
         if !greeting.has_tls {
-            return Err(Error::new(ErrorKind::Tls, NO_TLS));
+            let off = TlsWords::MYSQL.off;
+            let mend = format!("turn it on there, or write {off}");
+            return Err(Error::new(ErrorKind::Tls, format!("the server has no TLS: {mend}")));
         }
         flags |= TLS;
         wire.write(&head(flags))?;
@@ -83,9 +82,9 @@ pub(super) fn log_in(
         if wire.has_more() {
             return Err(Error::new(ErrorKind::Tls, "the server spoke before the encryption began"));
         }
-        secure(wire)?;
+        wire.stream.secure(tls, address, deadline)?;
     }
-    let is_private = secure.is_some() || matches!(address, Address::Unix(_));
+    let is_private = tls.is_some() || matches!(address, Address::Unix(_));
     let known = [NATIVE, SHA2].into_iter().find(|known| *known == greeting.plugin);
     // The server asks for another one if this user has another one.
     let mut plugin = known.unwrap_or(NATIVE);

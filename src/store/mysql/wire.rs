@@ -159,7 +159,7 @@ impl Wire {
             match self.stream.read(&mut room, deadline) {
                 Ok(0) => return Err(fault::io("the answer", &io::ErrorKind::UnexpectedEof.into())),
                 Ok(count) => self.inbox.extend_from_slice(&room[..count]),
-                Err(error) => return Err(fault::tls(Stream::explain("the answer", &error))),
+                Err(error) => return Err(self.stream.explain("the answer", &error)),
             }
         }
     }

@@ -8,6 +8,8 @@ mod end_point;
 pub(super) mod hosts;
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
 pub(super) mod incoming;
+#[cfg(not(feature = "tls"))]
+pub(super) mod no_tls;
 pub(super) mod poll;
 pub(super) mod pool;
 mod resolver;
@@ -20,6 +22,9 @@ pub(super) mod stream;
 pub(super) mod tls;
 #[cfg(all(feature = "tls", any(feature = "mysql", feature = "postgres")))]
 mod trust;
+
+#[cfg(not(feature = "tls"))]
+pub(super) use no_tls as tls;
 
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};

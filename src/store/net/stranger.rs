@@ -1,5 +1,6 @@
 //! What stands at an address where another kind of server was expected, as far as its first bytes tell.
 
+use crate::config::TlsWords;
 use crate::error::{Error, ErrorKind};
 
 /// So many bytes are enough.
@@ -53,14 +54,13 @@ impl Kind {
         }
     }
 
-    /// What turns TLS on in such a URL.
-    fn tls(self) -> &'static str {
+    fn tls(self) -> TlsWords {
         match self {
-            Kind::Redis => "write rediss:// in place of redis://",
-            Kind::Postgres => "write sslmode=verify-full",
-            Kind::Mysql => "write ssl-mode=verify_identity",
-            Kind::Zookeeper => "write tls=yes",
-            Kind::Etcd => "write etcds:// in place of etcd://",
+            Kind::Redis => TlsWords::REDIS,
+            Kind::Postgres => TlsWords::POSTGRES,
+            Kind::Mysql => TlsWords::MYSQL,
+            Kind::Zookeeper => TlsWords::ZOOKEEPER,
+            Kind::Etcd => TlsWords::ETCD,
         }
     }
 }
@@ -106,7 +106,7 @@ pub(super) fn explained(
         }
         Some(Found::Tls) if is_tls => return error,
         Some(Found::Tls) => {
-            let mend = format!("{}, or name its other port", wanted.tls());
+            let mend = format!("{}, or name its other port", wanted.tls().on);
             (ErrorKind::Tls, format!("the server{place} speaks TLS: {mend}"))
         }
         Some(Found::Http) => {
@@ -137,7 +137,7 @@ pub(super) fn explained(
         {
             let tls = match is_tls {
                 true => String::new(),
-                false => format!(", or it wants TLS ({})", wanted.tls()),
+                false => format!(", or it wants TLS ({})", wanted.tls().on),
             };
             let what = format!("the server{place} hung up without a word");
             let why = format!("it is about to end, or it is no {name}{tls}");

@@ -10,7 +10,9 @@ use super::failed;
 use super::socket::Opening;
 use super::socket::Socket;
 use super::stranger::{self, Kind};
+use super::tls::Tls;
 use crate::clock::{Deadline, Moment};
+use crate::config::Address;
 use crate::error::Error;
 
 pub(in crate::store) struct Stream {
@@ -18,9 +20,15 @@ pub(in crate::store) struct Stream {
     /// Of a connection that the other end has cut, the system tells no more where it led.
     peer: Option<SocketAddr>,
     #[cfg(feature = "tls")]
-    tls: Option<rustls::ClientConnection>,
+    tls: Option<Secured>,
+}
+
+/// The encrypted part of a connection.
+#[cfg(feature = "tls")]
+struct Secured {
+    connection: rustls::ClientConnection,
+    words: &'static crate::config::TlsWords,
     /// What has come first behind TLS.
-    #[cfg(feature = "tls")]
     opening: Opening,
 }
 
@@ -37,8 +45,6 @@ impl Stream {
             socket: Socket::new(inner),
             #[cfg(feature = "tls")]
             tls: None,
-            #[cfg(feature = "tls")]
-            opening: Opening::default(),
         }
     }
 
@@ -46,15 +52,26 @@ impl Stream {
     #[cfg(feature = "tls")]
     pub(in crate::store) fn secure(
         &mut self,
-        config: &std::sync::Arc<rustls::ClientConfig>,
-        address: &crate::config::Address,
+        tls: &Tls,
+        address: &Address,
         deadline: Deadline,
     ) -> Result<(), Error> {
         self.socket.deadline = deadline;
         // What the server has said before is no answer to the handshake.
         self.socket.opening = Opening::default();
-        self.tls = Some(super::tls::handshake(config, address, &mut self.socket)?);
+        let connection = tls.handshake(address, &mut self.socket)?;
+        self.tls = Some(Secured { connection, words: tls.words, opening: Opening::default() });
         Ok(())
+    }
+
+    #[cfg(not(feature = "tls"))]
+    pub(in crate::store) fn secure(
+        &mut self,
+        tls: &Tls,
+        _address: &Address,
+        _deadline: Deadline,
+    ) -> Result<(), Error> {
+        match *tls {}
     }
 
     /// On an error, tells how many bytes had gone out: with none, there is nothing to carry out.
@@ -66,7 +83,7 @@ impl Stream {
         self.socket.deadline = deadline;
         #[cfg(feature = "tls")]
         if let Some(tls) = &mut self.tls {
-            return send(&mut rustls::Stream::new(tls, &mut self.socket), bytes);
+            return send(&mut rustls::Stream::new(&mut tls.connection, &mut self.socket), bytes);
         }
         send(&mut self.socket, bytes)
     }
@@ -80,8 +97,9 @@ impl Stream {
         self.socket.deadline = deadline;
         #[cfg(feature = "tls")]
         if let Some(tls) = &mut self.tls {
-            let count = rustls::Stream::new(tls, &mut self.socket).read(room)?;
-            self.opening.note(&room[..count]);
+            let mut stream = rustls::Stream::new(&mut tls.connection, &mut self.socket);
+            let count = stream.read(room)?;
+            tls.opening.note(&room[..count]);
             return Ok(count);
         }
         self.socket.read(room)
@@ -94,19 +112,20 @@ impl Stream {
             Some(place) if matches!(wanted, Kind::Redis | Kind::Etcd) => format!(" at {place}"),
             _ => String::new(),
         };
-        #[cfg(feature = "tls")]
-        let opening = if self.is_tls() { &self.opening } else { &self.socket.opening };
-        #[cfg(not(feature = "tls"))]
         let opening = &self.socket.opening;
+        #[cfg(feature = "tls")]
+        let opening = self.tls.as_ref().map_or(opening, |tls| &tls.opening);
         stranger::explained(opening.bytes(), (wanted, &place), self.is_tls(), error)
     }
 
     /// What an error of a read means. A server may tell only after the handshake that it wants a
     /// certificate.
-    pub(in crate::store) fn explain(what: &str, error: &io::Error) -> Error {
+    pub(in crate::store) fn explain(&self, what: &str, error: &io::Error) -> Error {
         #[cfg(feature = "tls")]
-        if error.kind() == io::ErrorKind::InvalidData {
-            return super::tls::explain(error);
+        if let Some(tls) = &self.tls
+            && error.kind() == io::ErrorKind::InvalidData
+        {
+            return super::tls::explain(error, tls.words);
         }
         failed(what, error)
     }
@@ -122,7 +141,7 @@ impl Stream {
     #[cfg(feature = "postgres")]
     pub(in crate::store) fn end_point(&self) -> Option<Vec<u8>> {
         #[cfg(feature = "tls")]
-        return super::end_point::hash(self.tls.as_ref()?.peer_certificates()?.first()?);
+        return super::end_point::hash(self.tls.as_ref()?.connection.peer_certificates()?.first()?);
         #[cfg(not(feature = "tls"))]
         None
     }
@@ -145,7 +164,7 @@ impl Stream {
     pub(in crate::store) fn is_silent(&mut self) -> bool {
         #[cfg(feature = "tls")]
         if let Some(tls) = &mut self.tls
-            && let Ok(state) = tls.process_new_packets()
+            && let Ok(state) = tls.connection.process_new_packets()
             && state.plaintext_bytes_to_read() > 0
         {
             return false;

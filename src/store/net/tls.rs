@@ -11,11 +11,59 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
 use super::failed;
 use super::socket::Socket;
-use crate::config::{Address, TlsConfig, spoken};
+use crate::config::{Address, TlsConfig, TlsWords, spoken};
 use crate::error::{Error, ErrorKind};
 
-/// Reads every file now: what is wrong with one is said when the client is opened.
-pub(in crate::store) fn config(files: &TlsConfig) -> Result<Arc<ClientConfig>, Error> {
+/// TLS as a URL asks for it.
+pub(in crate::store) struct Tls {
+    client: Arc<ClientConfig>,
+    /// In which errors tell what to write in that URL.
+    pub(super) words: &'static TlsWords,
+}
+
+impl Tls {
+    /// Reads every file, and checks that the hosts can be in certificates: what is wrong with one is said
+    /// when the client is opened. Unix sockets have no TLS.
+    pub(in crate::store) fn prepare(
+        files: Option<&TlsConfig>,
+        addresses: &[Address],
+    ) -> Result<Option<Tls>, Error> {
+        let Some(files) = files else { return Ok(None) };
+        let client = config(files)?;
+        for address in addresses.iter().filter(|address| matches!(address, Address::Tcp { .. })) {
+            server(address)?;
+        }
+        Ok(Some(Tls { client, words: files.words }))
+    }
+
+    /// The handshake names the protocol that is spoken behind it.
+    #[cfg(feature = "etcd")]
+    pub(in crate::store) fn speaking(mut self, protocol: &[u8]) -> Tls {
+        Arc::make_mut(&mut self.client).alpn_protocols = vec![protocol.to_vec()];
+        self
+    }
+
+    pub(super) fn handshake(
+        &self,
+        address: &Address,
+        socket: &mut Socket,
+    ) -> Result<ClientConnection, Error> {
+        let client = Arc::clone(&self.client);
+        let mut connection = ClientConnection::new(client, server(address)?).map_err(wrong)?;
+        while connection.is_handshaking() {
+            connection.complete_io(socket).map_err(|error| {
+                let refused = match super::stranger::without_tls(socket.opening()) {
+                    Some(what) => wrong(format!("{what}: try {}", self.words.off)),
+                    None => refused(&error, self.words),
+                };
+                Error::new(refused.kind(), format!("{address}: {}", refused.detail()))
+            })?;
+        }
+        Ok(connection)
+    }
+}
+
+fn config(files: &TlsConfig) -> Result<Arc<ClientConfig>, Error> {
     let mut roots = RootCertStore::empty();
     match &files.ca {
         Some(path) => {
@@ -33,7 +81,8 @@ pub(in crate::store) fn config(files: &TlsConfig) -> Result<Arc<ClientConfig>, E
     #[cfg(not(any(feature = "mysql", feature = "postgres")))]
     let needs_roots = true;
     if needs_roots && roots.is_empty() {
-        return Err(wrong("no certificate authority is trusted; name one with ca="));
+        let ca = files.words.ca;
+        return Err(wrong(format!("no certificate authority is trusted; name one with {ca}=")));
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(Arc::clone(&provider))
@@ -58,7 +107,7 @@ pub(in crate::store) fn config(files: &TlsConfig) -> Result<Arc<ClientConfig>, E
     Ok(Arc::new(config))
 }
 
-pub(in crate::store) fn server(address: &Address) -> Result<ServerName<'static>, Error> {
+fn server(address: &Address) -> Result<ServerName<'static>, Error> {
     let host = match address {
         Address::Tcp { host, .. } => host.clone(),
         Address::Unix(_) => return Err(wrong("TLS needs a host, not a unix socket")),
@@ -66,46 +115,28 @@ pub(in crate::store) fn server(address: &Address) -> Result<ServerName<'static>,
     ServerName::try_from(host).map_err(|_| wrong("the host can be in no certificate; use its name"))
 }
 
-pub(super) fn handshake(
-    config: &Arc<ClientConfig>,
-    address: &Address,
-    socket: &mut Socket,
-) -> Result<ClientConnection, Error> {
-    let mut connection =
-        ClientConnection::new(Arc::clone(config), server(address)?).map_err(wrong)?;
-    while connection.is_handshaking() {
-        connection.complete_io(socket).map_err(|error| {
-            let refused = match super::stranger::without_tls(socket.opening()) {
-                Some(what) => wrong(format!("{what}: try redis://")),
-                None => refused(&error),
-            };
-            Error::new(refused.kind(), format!("{address}: {}", refused.detail()))
-        })?;
-    }
-    Ok(connection)
-}
-
 /// What went wrong in the handshake.
-fn refused(error: &io::Error) -> Error {
+fn refused(error: &io::Error, words: &TlsWords) -> Error {
     use io::ErrorKind::*;
+    let TlsWords { off, cert, key, .. } = words;
     match error.kind() {
-        InvalidData => explain(error),
+        InvalidData => explain(error, words),
         // A server without TLS, or one that does not like our certificate, just hangs up.
-        UnexpectedEof | ConnectionReset => wrong(
+        UnexpectedEof | ConnectionReset => wrong(format!(
             "the server hung up during the TLS handshake; perhaps it does not speak TLS (try \
-             redis://), or wants a certificate (cert= and key=)",
-        ),
+             {off}), or wants a certificate ({cert}= and {key}=)"
+        )),
         // A server without TLS waits for the end of a line, which need not be in what we say.
         TimedOut => Error::new(
             ErrorKind::NoAnswer,
-            "no answer to the TLS handshake; if the server does not speak TLS, try redis://",
+            format!("no answer to the TLS handshake; if the server does not speak TLS, try {off}"),
         ),
         _ => failed("the TLS handshake", error),
     }
 }
 
 /// What rustls found wrong, which it gives as invalid data.
-pub(in crate::store) fn explain(error: &io::Error) -> Error {
+pub(super) fn explain(error: &io::Error, words: &TlsWords) -> Error {
     use rustls::{
         AlertDescription,
         CertificateError::*,
@@ -115,13 +146,13 @@ pub(in crate::store) fn explain(error: &io::Error) -> Error {
     let ago = |early: &UnixTime, late: &UnixTime| {
         spoken(Duration::from_secs(late.as_secs().saturating_sub(early.as_secs())))
     };
+    let TlsWords { off, ca, cert, key, .. } = words;
     wrong(match found {
-        Some(InvalidMessage(_)) => "the server does not speak TLS: try redis://".to_owned(),
-        Some(InvalidCertificate(UnknownIssuer | BadSignature)) => {
-            "the server's certificate is by no authority that is trusted here: name in ca= the \
+        Some(InvalidMessage(_)) => format!("the server does not speak TLS: try {off}"),
+        Some(InvalidCertificate(UnknownIssuer | BadSignature)) => format!(
+            "the server's certificate is by no authority that is trusted here: name in {ca}= the \
              certificate of the authority that issued it, not the server's own"
-                .to_owned()
-        }
+        ),
         Some(InvalidCertificate(Other(_))) if error.to_string().contains("CaUsedAsEndEntity") => {
             "the server shows a certificate that is for an authority (CA:TRUE): give it one that \
              this authority has issued, or one with CA:FALSE"
@@ -140,7 +171,7 @@ pub(in crate::store) fn explain(error: &io::Error) -> Error {
             presented.join(", ")
         ),
         Some(AlertReceived(AlertDescription::CertificateRequired)) => {
-            "the server wants a certificate: name one with cert= and key=".to_owned()
+            format!("the server wants a certificate: name one with {cert}= and {key}=")
         }
         _ => error.to_string(),
     })

@@ -4,36 +4,30 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-#[cfg(feature = "tls")]
 use postgres_protocol::message::frontend;
 
 use super::explain::{Need, explain};
-#[cfg(feature = "tls")]
 use super::fault;
 use super::login;
 use super::statements::VERSION;
 use super::wire::{Row, Wire, unexpected};
 use crate::clock::{Deadline, Moment};
-use crate::config::{Address, PostgresConfig};
+use crate::config::{Address, PostgresConfig, TlsWords};
 use crate::error::{Error, ErrorKind};
 use crate::said::say;
 use crate::store::ServerId;
 use crate::store::net::dial::{Connector, Show};
 use crate::store::net::hosts::Hosts;
 use crate::store::net::stranger::Kind;
-#[cfg(feature = "tls")]
-use crate::store::net::stream::LEAST;
-use crate::store::net::stream::Stream;
-#[cfg(feature = "tls")]
-use crate::store::net::tls;
+use crate::store::net::stream::{LEAST, Stream};
+use crate::store::net::tls::Tls;
 
 pub(super) struct Dialer {
     config: PostgresConfig,
     io_timeout: Duration,
     /// So long a statement waits for a row that another session has, and with it what goes out behind it.
     pub(super) row_wait: Duration,
-    #[cfg(feature = "tls")]
-    tls: Option<std::sync::Arc<rustls::ClientConfig>>,
+    tls: Option<Tls>,
     connector: Connector,
     hosts: Hosts,
     /// A pooler was seen, and the log has been told.
@@ -74,20 +68,11 @@ const POOLED: &str = "a pooler stands before the database, as PgBouncer does: ea
 
 impl Dialer {
     pub(super) fn new(config: &PostgresConfig, io_timeout: Duration) -> Result<Dialer, Error> {
-        #[cfg(feature = "tls")]
-        let tls = config.access.tls.as_ref().map(tls::config).transpose().map_err(fault::tls)?;
-        #[cfg(feature = "tls")]
-        for host in config.hosts.iter().filter(|host| matches!(host, Address::Tcp { .. })) {
-            if tls.is_some() {
-                tls::server(host)?;
-            }
-        }
         Ok(Dialer {
             config: config.clone(),
             io_timeout,
             row_wait: (io_timeout / 8).clamp(Duration::from_millis(1), LONGEST_ROW_WAIT),
-            #[cfg(feature = "tls")]
-            tls,
+            tls: Tls::prepare(config.access.tls.as_ref(), &config.hosts)?,
             connector: Connector::default(),
             hosts: Hosts::new(&config.hosts),
             behind_pooler: AtomicBool::new(false),
@@ -133,9 +118,13 @@ impl Dialer {
         deadline: Deadline,
         show: &Show<'_>,
     ) -> Result<Wire, Error> {
-        let stream = Stream::new(self.connector.connect(address, deadline, show)?);
-        #[cfg(feature = "tls")]
-        let stream = self.secured(stream, address, deadline)?;
+        let mut stream = Stream::new(self.connector.connect(address, deadline, show)?);
+        if let (Some(tls), Address::Tcp { .. }) = (&self.tls, address) {
+            let asked = ask_for_tls(&mut stream, deadline);
+            let doubt = |error| stream.doubt(Kind::Postgres, error);
+            asked.map_err(|error| doubt(error).at(address))?;
+            stream.secure(tls, address, deadline)?;
+        }
         let mut wire = Wire::new(stream, server);
         let said = login::log_in(&mut wire, &self.config, deadline);
         let doubt = |error| wire.stream.doubt(Kind::Postgres, error);
@@ -145,22 +134,6 @@ impl Dialer {
             self.settle(&mut wire)?;
         }
         Ok(wire)
-    }
-
-    #[cfg(feature = "tls")]
-    fn secured(
-        &self,
-        mut stream: Stream,
-        address: &Address,
-        deadline: Deadline,
-    ) -> Result<Stream, Error> {
-        if let (Some(config), Address::Tcp { .. }) = (&self.tls, address) {
-            let asked = ask_for_tls(&mut stream, deadline);
-            let doubt = |error| stream.doubt(Kind::Postgres, error);
-            asked.map_err(|error| doubt(error).at(address))?;
-            stream.secure(config, address, deadline).map_err(fault::tls)?;
-        }
-        Ok(stream)
     }
 
     /// Whether it is the primary, and has tables that suit us where they are needed; and whether it is
@@ -246,7 +219,6 @@ fn check_version(row: Option<&Row>) -> Result<(), Error> {
     Err(Error::new(ErrorKind::Storage, which))
 }
 
-#[cfg(feature = "tls")]
 fn ask_for_tls(stream: &mut Stream, deadline: Deadline) -> Result<(), Error> {
     let (mut ask, mut said) = (bytes::BytesMut::new(), [0]);
     frontend::ssl_request(&mut ask);
@@ -256,10 +228,11 @@ fn ask_for_tls(stream: &mut Stream, deadline: Deadline) -> Result<(), Error> {
     let read = stream.read(&mut said, deadline);
     match (read.map_err(|error| fault::io("asking for TLS", &error))?, &said) {
         (1, b"S") => Ok(()),
-        (1, b"N") => Err(Error::new(
-            ErrorKind::Tls,
-            "the server has no TLS: turn it on there (ssl = on), or write sslmode=disable",
-        )),
+        (1, b"N") => {
+            let off = TlsWords::POSTGRES.off;
+            let mend = format!("turn it on there (ssl = on), or write {off}");
+            Err(Error::new(ErrorKind::Tls, format!("the server has no TLS: {mend}")))
+        }
         // A server that cannot serve says so in other words, and a proxy without one just hangs up.
         (count, _) => {
             if count > 0 {

@@ -80,13 +80,6 @@ pub(super) fn is_forgotten(code: &str) -> bool {
     code == "26000"
 }
 
-/// An error of TLS, in the words of these URLs.
-pub(super) fn tls(error: Error) -> Error {
-    let said = error.detail().replace("try redis://", "try sslmode=disable");
-    let said = said.replace("cert=", "sslcert=").replace("key=", "sslkey=");
-    Error::new(error.kind(), said.replace("ca=", "sslrootcert="))
-}
-
 #[cfg(test)]
 mod tests {
     use super::server;

@@ -312,7 +312,7 @@ impl Wire {
                 self.inbox.extend_from_slice(&room[..count]);
                 Ok(())
             }
-            Err(error) => Err(fault::tls(Stream::explain("the answer", &error))),
+            Err(error) => Err(self.stream.explain("the answer", &error)),
         }
     }
 }

@@ -13,14 +13,12 @@ use crate::config::{Access, Address, Secret};
 use crate::error::{Error, ErrorKind};
 use crate::store::ServerId;
 use crate::store::net::dial::{Connector, Show};
-#[cfg(feature = "tls")]
-use crate::store::net::tls;
+use crate::store::net::tls::Tls;
 
 pub(super) struct Dialer {
     access: Access,
     greeting: Greeting,
-    #[cfg(feature = "tls")]
-    tls: Option<std::sync::Arc<rustls::ClientConfig>>,
+    tls: Option<Tls>,
     connector: Connector,
 }
 
@@ -42,18 +40,10 @@ impl Dialer {
         greeting: Greeting,
         addresses: &[Address],
     ) -> Result<Dialer, Error> {
-        #[cfg(feature = "tls")]
-        let tls = access.tls.as_ref().map(tls::config).transpose()?;
-        #[cfg(feature = "tls")]
-        if tls.is_some() {
-            addresses.iter().try_for_each(|address| tls::server(address).map(drop))?;
-        }
-        let _ = addresses;
         Ok(Dialer {
             access: access.clone(),
             greeting,
-            #[cfg(feature = "tls")]
-            tls,
+            tls: Tls::prepare(access.tls.as_ref(), addresses)?,
             connector: Connector::default(),
         })
     }
@@ -67,9 +57,8 @@ impl Dialer {
     ) -> Result<Wire, Error> {
         let socket = self.connector.connect(address, deadline, show)?;
         let mut wire = Wire::new(socket, server);
-        #[cfg(feature = "tls")]
-        if let Some(config) = &self.tls {
-            wire.stream.secure(config, address, deadline)?;
+        if let Some(tls) = &self.tls {
+            wire.stream.secure(tls, address, deadline)?;
         }
         self.introduce(&mut wire, deadline)?;
         Ok(wire)

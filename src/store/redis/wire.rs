@@ -192,7 +192,7 @@ impl Wire {
             }
             _ => "the reply",
         };
-        self.doubt(Stream::explain(what, error))
+        self.doubt(self.stream.explain(what, error))
     }
 
     fn doubt(&self, error: Error) -> Error {

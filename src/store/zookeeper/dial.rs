@@ -15,8 +15,7 @@ use crate::store::net::hosts::Hosts;
 use crate::store::net::incoming::Incoming;
 use crate::store::net::stranger::Kind;
 use crate::store::net::stream::{LEAST, Stream};
-#[cfg(feature = "tls")]
-use crate::store::net::tls;
+use crate::store::net::tls::Tls;
 use crate::token::Token;
 
 /// What a server is asked for: a session, and with it the place of a waiter, outlives a connection, or
@@ -35,8 +34,7 @@ pub(super) struct Dialer {
     needs_root: bool,
     /// The node below which all others stand.
     pub(super) root: String,
-    #[cfg(feature = "tls")]
-    tls: Option<std::sync::Arc<rustls::ClientConfig>>,
+    tls: Option<Tls>,
     connector: Connector,
     pub(super) hosts: Hosts,
 }
@@ -98,7 +96,7 @@ impl Inbox {
                 Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
                     return Err(Error::new(ErrorKind::Refused, HUNG_UP));
                 }
-                Err(error) => return Err(Stream::explain("reading from the server", &error)),
+                Err(error) => return Err(stream.explain("reading from the server", &error)),
             }
         }
     }
@@ -110,12 +108,6 @@ const HUNG_UP: &str = "the server hung up: it ends, or its ensemble has no major
 impl Dialer {
     /// Without `needs_root`, the nodes may be missing that a program does not make by itself.
     pub(super) fn new(config: &ZookeeperConfig, needs_root: bool) -> Result<Dialer, Error> {
-        #[cfg(feature = "tls")]
-        let tls = config.access.tls.as_ref().map(tls::config).transpose().map_err(fault::tls)?;
-        #[cfg(feature = "tls")]
-        if tls.is_some() {
-            config.hosts.iter().try_for_each(|host| tls::server(host).map(drop))?;
-        }
         // Not all clients go to the same server.
         let mut hosts = config.hosts.clone();
         hosts.rotate_left(Token::random()?.seed() as usize % config.hosts.len().max(1));
@@ -123,8 +115,7 @@ impl Dialer {
             root: format!("{}/leasehold", config.chroot),
             config: config.clone(),
             needs_root,
-            #[cfg(feature = "tls")]
-            tls,
+            tls: Tls::prepare(config.access.tls.as_ref(), &config.hosts)?,
             connector: Connector::default(),
             hosts: Hosts::new(&hosts),
         })
@@ -168,11 +159,9 @@ impl Dialer {
 
     /// A connection on which nothing was said yet.
     pub(super) fn open(&self, address: &Address, deadline: Deadline) -> Result<Stream, Error> {
-        #[cfg_attr(not(feature = "tls"), expect(unused_mut))]
         let mut stream = Stream::new(self.connector.connect(address, deadline, &|_| Ok(()))?);
-        #[cfg(feature = "tls")]
-        if let Some(config) = &self.tls {
-            stream.secure(config, address, deadline).map_err(fault::tls)?;
+        if let Some(tls) = &self.tls {
+            stream.secure(tls, address, deadline)?;
         }
         Ok(stream)
     }

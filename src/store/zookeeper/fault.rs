@@ -66,10 +66,3 @@ pub(super) fn check_root(found: &[u8]) -> Result<(), Error> {
     );
     Err(Error::new(ErrorKind::Storage, which))
 }
-
-/// An error of TLS, in the words of these URLs.
-#[cfg(feature = "tls")]
-pub(super) fn tls(error: Error) -> Error {
-    let said = error.detail().replace("try redis://", "try zookeeper:// without tls=yes");
-    Error::new(error.kind(), said)
-}

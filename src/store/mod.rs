@@ -215,13 +215,27 @@ pub(crate) enum Lane {
     Keeper,
 }
 
+/// The deadlines of a request: one for getting a connection, and one for the answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct By {
+    pub(crate) connect: Deadline,
+    pub(crate) done: Deadline,
+}
+
 impl Lane {
-    /// By when there is a connection for what is to be done by the deadline.
-    pub(crate) fn connect_by(self, deadline: Deadline) -> Deadline {
-        match self {
-            Lane::Give(until) => deadline.min(until),
-            Lane::Caller | Lane::Keeper => deadline,
-        }
+    pub(crate) fn by(self, done: Deadline) -> By {
+        let connect = match self {
+            Lane::Give(until) => done.min(until),
+            Lane::Caller | Lane::Keeper => done,
+        };
+        By { connect, done }
+    }
+}
+
+impl From<Deadline> for By {
+    /// One for both.
+    fn from(deadline: Deadline) -> By {
+        By { connect: deadline, done: deadline }
     }
 }
 

@@ -93,9 +93,9 @@ impl EtcdStore {
         deadline: Deadline,
         mut act: impl FnMut(&mut Wire, Deadline) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
-        let connect_by = lane.connect_by(deadline);
+        let by = lane.by(deadline);
         let mut tries = 0;
-        self.pool.on_connection(lane, connect_by, |lent| {
+        self.pool.on_connection(lane, by.connect, |lent| {
             loop {
                 tries += 1;
                 if deadline.has_passed() {
@@ -107,7 +107,7 @@ impl EtcdStore {
                     is_usable.then_some(wire)
                 });
                 let is_new = kept.is_none();
-                let mut wire = self.dialer.known(kept, connect_by).map_err(Failure::not_done)?;
+                let mut wire = self.dialer.known(kept, by.connect).map_err(Failure::not_done)?;
                 let mut failure = match act(&mut wire, deadline) {
                     Ok(done) => {
                         lent.wire = Some(wire).filter(|wire| !wire.is_broken);

@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::examination::{Examination, Subject};
 use crate::store::breaking::{Breach, Breaches, Held, LONGEST_BY, each_until_refused};
 use crate::store::listing::{Bookmark, PAGE, Page, Wanted};
-use crate::store::{Admin, Failure, Lane, LockState, MOST_WAITERS, Seen, Waiter, unforced};
+use crate::store::{Admin, By, Failure, Lane, LockState, MOST_WAITERS, Seen, Waiter, unforced};
 use crate::token::Token;
 
 impl Admin for MysqlStore {
@@ -54,7 +54,7 @@ impl Admin for MysqlStore {
     }
 
     fn break_grant(&self, held: &Held, by: &[u8], deadline: Deadline) -> Result<bool, Failure> {
-        let (name, when) = (self.key(&held.name), (deadline, deadline));
+        let (name, within) = (self.key(&held.name), By::from(deadline));
         let values = Values {
             name: &name,
             token: Some(held.token),
@@ -64,7 +64,7 @@ impl Admin for MysqlStore {
         };
         let text = packet(&[BEGIN, BREAK, NOTE, FORGET_BREACHES, COMMIT], &values);
         let (_, said) = self.pool.on_connection(Lane::Caller, deadline, |lent| {
-            self.insist(when, || self.change(lent, &text, when))
+            self.insist(within, || self.change(lent, &text, within))
         })?;
         if said.get(1).is_some_and(|said| said.changed > 0) {
             return Ok(true);

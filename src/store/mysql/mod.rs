@@ -33,7 +33,7 @@ use crate::jitter::Jitter;
 use crate::said::say;
 use crate::store::net::pool::{Pool, Pools};
 use crate::store::net::seat;
-use crate::store::{Abilities, Failure, Identity, Lane, Outcome, Request, Store};
+use crate::store::{Abilities, By, Failure, Identity, Lane, Outcome, Request, Store};
 use crate::sync::Mutex;
 use crate::token::Token;
 
@@ -61,9 +61,6 @@ pub(crate) struct MysqlStore {
     /// Who the clients are can neither be written nor read here.
     is_anonymous: AtomicBool,
 }
-
-/// By when there is a connection, and by when all is done.
-type When = (Deadline, Deadline);
 
 /// Why a request has no answer yet.
 enum Trouble {
@@ -115,8 +112,8 @@ impl MysqlStore {
     }
 
     /// Statements that change nothing, and what was said to them.
-    fn read(&self, lent: &mut Lent<'_>, text: &str, when: When) -> Result<Vec<Said>, Trouble> {
-        let said = self.change(lent, text, when);
+    fn read(&self, lent: &mut Lent<'_>, text: &str, by: By) -> Result<Vec<Said>, Trouble> {
+        let said = self.change(lent, text, by);
         // Nobody has to undo them.
         said.map(|(_, said)| said)
             .map_err(|trouble| trouble.map(|failure| Failure::not_done(failure.error)))
@@ -127,9 +124,9 @@ impl MysqlStore {
         &self,
         lent: &mut Lent<'_>,
         text: &str,
-        when: When,
+        by: By,
     ) -> Result<(Moment, Vec<Said>), Trouble> {
-        let (sent, (said, refused)) = self.exchange(lent, text, when, true)?;
+        let (sent, (said, refused)) = self.exchange(lent, text, by, true)?;
         let Some(Refusal { code, error }) = refused else { return Ok((sent, said)) };
         let has_moved = error.kind() == ErrorKind::ReadOnly && self.dialer.may_move();
         let is_passing = fault::is_passing(code) || has_moved;
@@ -148,19 +145,17 @@ impl MysqlStore {
         &self,
         lent: &mut Lent<'_>,
         text: &str,
-        when: When,
+        by: By,
         explains: bool,
     ) -> Result<(Moment, Answers), Failure> {
-        let (sent, mut answers) = self.send_checked(lent, text, when)?;
-        let (Some(wire), (_, deadline)) = (&mut lent.wire, when) else {
-            return Err(Failure::not_done(none()));
-        };
+        let (sent, mut answers) = self.send_checked(lent, text, by)?;
+        let Some(wire) = &mut lent.wire else { return Err(Failure::not_done(none())) };
         if let Ok((_, Some(refusal))) = &mut answers
             && explains
             && !fault::is_passing(refusal.code)
             && !fault::is_unknown(refusal.code)
         {
-            refusal.error = explain::explain(wire, refusal, text, deadline);
+            refusal.error = explain::explain(wire, refusal, text, by.done);
         }
         if answers.as_ref().is_err_and(|error| error.kind() == ErrorKind::NoAnswer) {
             self.dialer.leave(wire.server, sent);
@@ -169,7 +164,7 @@ impl MysqlStore {
             Ok((_, None)) => false,
             // Not each error undoes what stands before it in a transaction.
             Ok((_, Some(refusal))) if fault::is_passing(refusal.code) => {
-                !wire.ask("ROLLBACK", deadline).is_ok_and(|(_, refused)| refused.is_none())
+                !wire.ask("ROLLBACK", by.done).is_ok_and(|(_, refused)| refused.is_none())
             }
             // A server that was the primary hangs on to its sessions.
             Ok((_, Some(_))) | Err(_) => true,
@@ -186,14 +181,14 @@ impl MysqlStore {
         &self,
         lent: &mut Lent<'_>,
         text: &str,
-        (connect_by, deadline): When,
+        by: By,
     ) -> Result<(Moment, Result<Answers, Error>), Failure> {
-        let dial = || self.dialer.dial(Purpose::Locks, connect_by);
+        let dial = || self.dialer.dial(Purpose::Locks, by.connect);
         loop {
             let now = Moment::now();
-            let sent = seat::send(lent, deadline, dial, |wire| wire.query_checked(text, now))?;
+            let sent = seat::send(lent, by.done, dial, |wire| wire.query_checked(text, now))?;
             let Some(wire) = &mut lent.wire else { return Err(Failure::not_done(none())) };
-            match wire.answers_checked(sent, deadline).transpose() {
+            match wire.answers_checked(sent, by.done).transpose() {
                 Some(answers) => return Ok((sent, answers)),
                 None => lent.wire = None,
             }
@@ -203,7 +198,7 @@ impl MysqlStore {
     /// A request, again and again until the deadline where others were in the way.
     fn insist<T>(
         &self,
-        when: When,
+        by: By,
         mut attempt: impl FnMut() -> Result<T, Trouble>,
     ) -> Result<T, Failure> {
         let mut sent = None;
@@ -216,16 +211,16 @@ impl MysqlStore {
             // What an earlier attempt may have left behind is not undone by one that did nothing.
             failure.sent = sent.or(failure.sent);
             sent = failure.sent;
-            if !is_passing || self.breathe(when).is_err() {
+            if !is_passing || self.breathe(by).is_err() {
                 return Err(failure);
             }
         }
     }
 
     /// An error if there is no time for another attempt.
-    fn breathe(&self, (_, deadline): When) -> Result<(), Trouble> {
+    fn breathe(&self, by: By) -> Result<(), Trouble> {
         let pause = self.jitter.lock().up_to(BREATH);
-        if deadline.left() <= pause {
+        if by.done.left() <= pause {
             let others = Error::new(ErrorKind::Unavailable, "others were faster");
             return Err(Failure::not_done(others).into());
         }
@@ -235,19 +230,19 @@ impl MysqlStore {
 
     /// Statements that only look, or matter to nobody.
     fn query(&self, lane: Lane, text: &str, deadline: Deadline) -> Result<Vec<Said>, Error> {
-        let when = (deadline, deadline);
-        let said = self.pool.on_connection(lane, deadline, |lent| {
-            self.insist(when, || self.read(lent, text, when))
-        });
+        let by = By::from(deadline);
+        let said = self
+            .pool
+            .on_connection(lane, deadline, |lent| self.insist(by, || self.read(lent, text, by)));
         said.map_err(|failure| failure.error)
     }
 
     /// Now and then, removes some rows that nobody uses any more. It does not matter how that ends.
-    fn sweep(&self, lent: &mut Lent<'_>, when: When) {
+    fn sweep(&self, lent: &mut Lent<'_>, by: By) {
         let count = self.gives.fetch_add(1, Ordering::Relaxed);
         if count.is_multiple_of(SWEEP_EVERY)
             && let Err(Trouble::Failed(failure) | Trouble::Passing(failure)) =
-                self.read(lent, &packet(&[statements::SWEEP], &Values::default()), when)
+                self.read(lent, &packet(&[statements::SWEEP], &Values::default()), by)
         {
             say!(Debug, "sweep-failed", error = failure.error);
         }
@@ -263,13 +258,12 @@ impl MysqlStore {
 
 impl Store for MysqlStore {
     fn run(&self, lane: Lane, requests: &[Request<'_>], deadline: Deadline) -> Vec<Outcome> {
-        let connect_by = lane.connect_by(deadline);
-        let when = (connect_by, deadline);
+        let by = lane.by(deadline);
         let mut outcomes = vec![None; requests.len()];
-        let done = self.pool.on_connection(lane, connect_by, |lent| {
+        let done = self.pool.on_connection(lane, by.connect, |lent| {
             // The ticket that a give has drawn for the take behind it.
             let mut drawn = None;
-            self.extend_together(lent, requests, &mut outcomes, when)?;
+            self.extend_together(lent, requests, &mut outcomes, by)?;
             for (at, outcome) in outcomes.iter_mut().enumerate() {
                 if outcome.is_some() {
                     continue;
@@ -277,19 +271,20 @@ impl Store for MysqlStore {
                 let (request, next) = (&requests[at], requests.get(at + 1));
                 // A row that another session keeps costs the keeper's other requests little more than
                 // their share.
-                let when = match lane {
+                let done = match lane {
                     Lane::Keeper => {
                         let share = deadline.share(requests.len() - at);
-                        (connect_by, share.max(Deadline::after(LEAST_SHARE)).min(deadline))
+                        share.max(Deadline::after(LEAST_SHARE)).min(deadline)
                     }
-                    Lane::Caller | Lane::Give(_) => when,
+                    Lane::Caller | Lane::Give(_) => deadline,
                 };
+                let by = By { done, ..by };
                 let carried_out =
-                    self.insist(when, || self.carry_out(lent, request, next, &mut drawn, when));
+                    self.insist(by, || self.carry_out(lent, request, next, &mut drawn, by));
                 *outcome = Some(unless_full(carried_out)?);
             }
             if requests.iter().any(|request| matches!(request, Request::Give { .. })) {
-                self.sweep(lent, when);
+                self.sweep(lent, by);
             }
             Ok(())
         });

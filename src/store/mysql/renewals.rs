@@ -4,8 +4,8 @@
 use super::requests::{extended, extension, micros};
 use super::statements::{BEGIN, CLAIM_ROW, COMMIT, Values, add};
 use super::wire::{Lent, Refusal};
-use super::{MysqlStore, When, fault, unless_full};
-use crate::store::{Failure, Outcome, Request};
+use super::{MysqlStore, fault, unless_full};
+use crate::store::{By, Failure, Outcome, Request};
 
 /// So many in one transaction, which keeps their rows meanwhile.
 const TOGETHER: usize = 64;
@@ -18,7 +18,7 @@ impl MysqlStore {
         lent: &mut Lent<'_>,
         requests: &[Request<'_>],
         outcomes: &mut [Option<Outcome>],
-        when: When,
+        by: By,
     ) -> Result<(), Failure> {
         let is_extend = |request: &Request<'_>| matches!(request, Request::Extend { .. });
         if requests.len() < 2 || !requests.iter().all(is_extend) {
@@ -28,7 +28,7 @@ impl MysqlStore {
         for some in open.chunks(TOGETHER) {
             let mut some = some.to_vec();
             while some.len() > 1
-                && let Some(kept) = self.extend_some(lent, requests, outcomes, &some, when)?
+                && let Some(kept) = self.extend_some(lent, requests, outcomes, &some, by)?
             {
                 some.remove(kept);
             }
@@ -43,7 +43,7 @@ impl MysqlStore {
         requests: &[Request<'_>],
         outcomes: &mut [Option<Outcome>],
         some: &[usize],
-        when: When,
+        by: By,
     ) -> Result<Option<usize>, Failure> {
         let mut text = BEGIN.to_owned();
         for at in some {
@@ -57,7 +57,7 @@ impl MysqlStore {
         }
         add(&mut text, COMMIT, &Values::default());
         // Why they were refused is asked when one is, by itself.
-        Ok(match unless_full(self.exchange(lent, &text, when, false))? {
+        Ok(match unless_full(self.exchange(lent, &text, by, false))? {
             Ok((sent, (said, None))) => {
                 for (said, at) in said.iter().skip(2).step_by(2).zip(some) {
                     outcomes[*at] = Some(Ok(extended(lent, Some(said), sent)));

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use super::statements::{self, Ticket, Values, add, packet};
 use super::wire::{Lent, Row, Said, unexpected};
-use super::{MysqlStore, Trouble, When};
+use super::{MysqlStore, Trouble};
 use crate::clock::{Deadline, Moment};
 use crate::config::limits::MAX_FENCE;
 use crate::error::{Error, ErrorKind};
-use crate::store::{Answer, Failure, Place, Reach, Reply, Request, ServerId};
+use crate::store::{Answer, By, Failure, Place, Reach, Reply, Request, ServerId};
 use crate::token::Token;
 
 /// A statement that may change something, and what was said to it.
@@ -39,7 +39,7 @@ impl MysqlStore {
         request: &Request<'_>,
         next: Option<&Request<'_>>,
         drawn: &mut Option<u64>,
-        when: When,
+        by: By,
     ) -> Result<Answer, Trouble> {
         let (Request::Take { name, token, ttl, .. }
         | Request::Extend { name, token, ttl, .. }
@@ -54,7 +54,7 @@ impl MysqlStore {
         };
         match *request {
             Request::Take { place: Place::Try, block, .. } => {
-                self.try_take(lent, Values { block, ..values }, when)
+                self.try_take(lent, Values { block, ..values }, by)
             }
             Request::Take { place: Place::Join(ticket), block, .. } => {
                 if let Some(ticket) = drawn.take() {
@@ -64,12 +64,12 @@ impl MysqlStore {
                     let busy = Reply::Busy { free_in, ticket, rank: 0, ours: false };
                     return Ok(answer(lent, busy, Moment::now()));
                 }
-                self.wait(lent, Values { block, ticket: Ticket::of(ticket), ..values }, when)
+                self.wait(lent, Values { block, ticket: Ticket::of(ticket), ..values }, by)
             }
             Request::Extend { fence, reach, .. } => {
                 let (statement, to) = extension(reach);
                 let values = Values { fence, to, ..values };
-                let (sent, said) = self.change(lent, &packet(&[statement], &values), when)?;
+                let (sent, said) = self.change(lent, &packet(&[statement], &values), by)?;
                 Ok(extended(lent, said.first(), sent))
             }
             Request::Give { fence, .. } => {
@@ -80,37 +80,31 @@ impl MysqlStore {
                     }
                     _ => None,
                 };
-                self.give(lent, &values, heir, drawn, when)
+                self.give(lent, &values, heir, drawn, by)
             }
         }
     }
 
     /// Takes the lock if it is free for anybody. Who waited a moment ago is looked for where this client
     /// has met that lately: else it costs as much as the rest of a take.
-    fn try_take(
-        &self,
-        lent: &mut Lent<'_>,
-        values: Values<'_>,
-        when: When,
-    ) -> Result<Answer, Trouble> {
+    fn try_take(&self, lent: &mut Lent<'_>, values: Values<'_>, by: By) -> Result<Answer, Trouble> {
         let is_calm = self.crowded.lock().has_passed();
         let mut take = if is_calm { statements::QUICK_TAKE } else { statements::TAKE };
         loop {
-            let done = self.change(lent, &packet(&[take], &values), when)?;
+            let done = self.change(lent, &packet(&[take], &values), by)?;
             if let Some(answer) = granted(lent, &values, &done)? {
                 return Ok(answer);
             }
-            let state = self.state(lent, &values, when)?;
+            let state = self.state(lent, &values, by)?;
             match &state.lease {
                 None => {
-                    let done =
-                        self.change(lent, &packet(&[statements::TAKE_NEW], &values), when)?;
+                    let done = self.change(lent, &packet(&[statements::TAKE_NEW], &values), by)?;
                     if let Some(answer) = granted(lent, &values, &done)? {
                         return Ok(answer);
                     }
                 }
                 Some(lease) if state.is_of(lease, values.token) => {
-                    if let Some(answer) = self.mine(lent, &values, lease, when)? {
+                    if let Some(answer) = self.mine(lent, &values, lease, by)? {
                         return Ok(answer);
                     }
                 }
@@ -129,14 +123,14 @@ impl MysqlStore {
                 }
             }
             // Another one was faster, and has gone again.
-            self.breathe(when)?;
+            self.breathe(by)?;
         }
     }
 
     /// Takes the lock if it is the ticket's turn, and else stands in line.
-    fn wait(&self, lent: &mut Lent<'_>, values: Values<'_>, when: When) -> Result<Answer, Trouble> {
+    fn wait(&self, lent: &mut Lent<'_>, values: Values<'_>, by: By) -> Result<Answer, Trouble> {
         if let Ticket::Known(ticket) = values.ticket {
-            return self.stand(lent, values, (ticket, None), when);
+            return self.stand(lent, values, (ticket, None), by);
         }
         let joined = [
             statements::BEGIN,
@@ -147,12 +141,12 @@ impl MysqlStore {
         ];
         let mut text = packet(&joined, &values);
         add(&mut text, statements::STATE, &Values { ticket: Ticket::Just, ..values });
-        let (sent, said) = self.change(lent, &text, when)?;
+        let (sent, said) = self.change(lent, &text, by)?;
         let ticket = said.get(2).map(|said| said.id).filter(|ticket| *ticket > 0);
         let ticket = ticket.ok_or_else(unreadable)?;
         let values = Values { ticket: Ticket::Known(ticket), ..values };
         // However this ends, there is a place that was not there before.
-        self.stand(lent, values, (ticket, State::read(said.last())), when).map_err(|trouble| {
+        self.stand(lent, values, (ticket, State::read(said.last())), by).map_err(|trouble| {
             trouble.map(|failure| Failure { sent: failure.sent.or(Some(sent)), ..failure })
         })
     }
@@ -162,28 +156,28 @@ impl MysqlStore {
         lent: &mut Lent<'_>,
         values: Values<'_>,
         (ticket, mut seen): (u64, Option<State>),
-        when: When,
+        by: By,
     ) -> Result<Answer, Trouble> {
         loop {
             let asked = Moment::now();
             let state = match seen.take() {
                 Some(state) => state,
-                None => self.state(lent, &values, when)?,
+                None => self.state(lent, &values, by)?,
             };
             let so_far = match &state.lease {
-                None => match self.take_and_leave(lent, statements::TAKE_NEW, &values, when)? {
+                None => match self.take_and_leave(lent, statements::TAKE_NEW, &values, by)? {
                     Some(answer) => return Ok(answer),
                     None => continue,
                 },
                 Some(lease) if state.is_of(lease, values.token) => {
-                    if let Some(answer) = self.mine(lent, &values, lease, when)? {
+                    if let Some(answer) = self.mine(lent, &values, lease, by)? {
                         return Ok(answer);
                     }
                     Duration::ZERO
                 }
                 Some(lease) => {
                     if state.left(lease).is_zero() && state.waiting == 0 {
-                        let taken = self.take_and_leave(lent, statements::TAKE, &values, when)?;
+                        let taken = self.take_and_leave(lent, statements::TAKE, &values, by)?;
                         if let Some(answer) = taken {
                             return Ok(answer);
                         }
@@ -197,7 +191,7 @@ impl MysqlStore {
             if state.alive_until.is_none_or(|until| !sound.contains(&until)) {
                 let stamped =
                     [statements::BEGIN, statements::AWAIT, statements::STAMP, statements::COMMIT];
-                self.change(lent, &packet(&stamped, &values), when)?;
+                self.change(lent, &packet(&stamped, &values), by)?;
             }
             let turn = state.lease.as_ref().map_or(0, |lease| lease.turn);
             let pause = self.life.pause(state.waiting, so_far, Duration::from_micros(turn));
@@ -215,10 +209,10 @@ impl MysqlStore {
         lent: &mut Lent<'_>,
         take: &str,
         values: &Values<'_>,
-        when: When,
+        by: By,
     ) -> Result<Option<Answer>, Trouble> {
         let taken = [statements::BEGIN, take, statements::LEAVE_WON, statements::COMMIT];
-        let (sent, said) = self.change(lent, &packet(&taken, values), when)?;
+        let (sent, said) = self.change(lent, &packet(&taken, values), by)?;
         granted(lent, values, &(sent, said.into_iter().skip(1).collect()))
     }
 
@@ -228,11 +222,11 @@ impl MysqlStore {
         lent: &mut Lent<'_>,
         values: &Values<'_>,
         lease: &Lease,
-        when: When,
+        by: By,
     ) -> Result<Option<Answer>, Trouble> {
         let values = Values { fence: lease.fence, ..*values };
         let (sent, said) =
-            self.change(lent, &packet(&[statements::MINE, statements::LEAVE], &values), when)?;
+            self.change(lent, &packet(&[statements::MINE, statements::LEAVE], &values), by)?;
         if said.first().is_none_or(|said| said.changed == 0) {
             return Ok(None);
         }
@@ -249,7 +243,7 @@ impl MysqlStore {
         values: &Values<'_>,
         heir: Option<Values<'_>>,
         drawn: &mut Option<u64>,
-        when: When,
+        by: By,
     ) -> Result<Answer, Trouble> {
         let mut text = packet(
             heir.map_or(&[statements::GIVE], |_| &[statements::BEGIN, statements::GIVE]),
@@ -261,7 +255,7 @@ impl MysqlStore {
             add(&mut text, if is_known { statements::STAMP } else { statements::JOIN }, heir);
             add(&mut text, statements::COMMIT, heir);
         }
-        let (sent, said) = self.change(lent, &text, when)?;
+        let (sent, said) = self.change(lent, &text, by)?;
         *drawn = heir.and_then(|heir| match heir.ticket {
             Ticket::Known(ticket) => Some(ticket),
             _ => said.get(3).map(|said| said.id).filter(|ticket| *ticket > 0),
@@ -270,17 +264,12 @@ impl MysqlStore {
             return Ok(answer(lent, Reply::Given, sent));
         }
         let rest = packet(&[statements::GIVE_REST, statements::LEAVE], values);
-        let (sent, _) = self.change(lent, &rest, when)?;
+        let (sent, _) = self.change(lent, &rest, by)?;
         Ok(answer(lent, Reply::NotMine, sent))
     }
 
-    fn state(
-        &self,
-        lent: &mut Lent<'_>,
-        values: &Values<'_>,
-        when: When,
-    ) -> Result<State, Trouble> {
-        let said = self.read(lent, &packet(&[statements::STATE], values), when)?;
+    fn state(&self, lent: &mut Lent<'_>, values: &Values<'_>, by: By) -> Result<State, Trouble> {
+        let said = self.read(lent, &packet(&[statements::STATE], values), by)?;
         State::read(said.last()).ok_or_else(unreadable)
     }
 }

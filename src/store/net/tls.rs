@@ -194,3 +194,44 @@ fn file(path: &Path, error: impl std::fmt::Display) -> Error {
 fn wrong(detail: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Tls, detail.to_string())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_tells_what_to_write_in_the_url_of_its_store() {
+        let found = |found: rustls::Error| io::Error::new(io::ErrorKind::InvalidData, found);
+        let stranger = rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer);
+        let plain = rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType);
+        for (words, ca, cert, off) in [
+            (&TlsWords::REDIS, "name in ca=", "(cert= and key=)", "try redis://"),
+            (
+                &TlsWords::POSTGRES,
+                "name in sslrootcert=",
+                "(sslcert= and sslkey=)",
+                "try sslmode=disable",
+            ),
+            (
+                &TlsWords::MYSQL,
+                "name in ssl-ca=",
+                "(ssl-cert= and ssl-key=)",
+                "try ssl-mode=disabled",
+            ),
+            (
+                &TlsWords::ZOOKEEPER,
+                "name in ca=",
+                "(cert= and key=)",
+                "try zookeeper:// without tls=yes",
+            ),
+            (&TlsWords::ETCD, "name in ca=", "(cert= and key=)", "try etcd://"),
+        ] {
+            let said = explain(&found(stranger.clone()), words);
+            assert!(said.detail().contains(ca), "{said}");
+            let said = explain(&found(plain.clone()), words);
+            assert!(said.detail().ends_with(off), "{said}");
+            let said = refused(&io::ErrorKind::UnexpectedEof.into(), words);
+            assert!(said.detail().contains(off) && said.detail().contains(cert), "{said}");
+        }
+    }
+}

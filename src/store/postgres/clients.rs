@@ -31,7 +31,7 @@ impl Registry for PostgresStore {
             return Ok(());
         }
         let told = self.pool.on_connection(Lane::Give(deadline), deadline, |lent| {
-            self.send(lent, (deadline, deadline), |wire| {
+            self.send(lent, deadline.into(), |wire| {
                 wire.call(Statement::Unregister, &[Value::Number(client.number())])?;
                 wire.sync();
                 Ok(())

@@ -35,7 +35,8 @@ use crate::said::say;
 use crate::store::net::pool::{Pool, Pools};
 use crate::store::net::seat::{self, Line};
 use crate::store::{
-    Abilities, Answer, Failure, Identity, Lane, Listener, Outcome, Reply, Request, ServerId, Store,
+    Abilities, Answer, By, Failure, Identity, Lane, Listener, Outcome, Reply, Request, ServerId,
+    Store,
 };
 use crate::sync::Mutex;
 use crate::token::Token;
@@ -95,11 +96,11 @@ impl PostgresStore {
     fn send(
         &self,
         lent: &mut Lent<'_>,
-        (connect_by, deadline): (Deadline, Deadline),
+        by: By,
         write: impl Fn(&mut Wire) -> Result<(), Error>,
     ) -> Result<Moment, Failure> {
-        let dial = || self.dialer.dial(Purpose::Locks, connect_by, &|_| Ok(()));
-        seat::send(lent, deadline, dial, write)
+        let dial = || self.dialer.dial(Purpose::Locks, by.connect, &|_| Ok(()));
+        seat::send(lent, by.done, dial, write)
     }
 
     /// One attempt at the requests without an outcome. Those that the server rolled back for a reason
@@ -110,7 +111,7 @@ impl PostgresStore {
         lent: &mut Lent<'_>,
         requests: &[Request<'_>],
         outcomes: &mut [Option<Outcome>],
-        when: (Deadline, Deadline),
+        by: By,
         is_first: bool,
     ) -> Result<Left, Failure> {
         // Noted once: another thread may see meanwhile that somebody waits.
@@ -123,7 +124,7 @@ impl PostgresStore {
         let groups: Vec<&[usize]> =
             open.chunk_by(|one, next| is_first && is_extend(one) && is_extend(next)).collect();
         let now = Moment::now();
-        let sent = self.send(lent, when, |wire| {
+        let sent = self.send(lent, by, |wire| {
             groups.iter().try_for_each(|group| {
                 wire.settle_checked(now)?;
                 group
@@ -138,7 +139,7 @@ impl PostgresStore {
         for group in groups {
             let preface = lent.wire.as_ref().map_or(0, |wire| wire.preface);
             let count = preface + group.len();
-            match broken.clone().map_or_else(|| self.answers(lent, count, when.1), Err) {
+            match broken.clone().map_or_else(|| self.answers(lent, count, by.done), Err) {
                 Err(error) => {
                     broken = Some(error.clone());
                     for at in group {
@@ -191,20 +192,20 @@ impl PostgresStore {
             }
         }
         for at in rest {
-            let outcome = self.give_rest(lent, &requests[at], when.1);
+            let outcome = self.give_rest(lent, &requests[at], by.done);
             outcomes[at] = Some(outcome.map_err(|error| Failure::unknown(error, sent)));
         }
         // Last of what counts: a question that gets no answer costs the connection.
         for at in strange {
             if let Some(Err(failure)) = &mut outcomes[at] {
                 let need = Need::Lock(&self.key(requests[at].name()));
-                failure.error = explained(lent, failure.error.clone(), need, when.1);
+                failure.error = explained(lent, failure.error.clone(), need, by.done);
             }
         }
         if is_spent {
             lent.wire = None;
         } else if requests.iter().any(|request| matches!(request, Request::Give { .. })) {
-            self.sweep(lent, when.1);
+            self.sweep(lent, by.done);
         }
         Ok(left)
     }
@@ -264,7 +265,7 @@ impl PostgresStore {
     ) -> Result<Vec<Option<Row>>, Refused> {
         let mut code = String::new();
         let said = self.pool.on_connection(lane, deadline, |lent| {
-            let sent = self.send(lent, (deadline, deadline), |wire| {
+            let sent = self.send(lent, deadline.into(), |wire| {
                 wire.settle()?;
                 write(wire)?;
                 wire.sync();
@@ -340,12 +341,12 @@ struct Refused {
 
 impl Store for PostgresStore {
     fn run(&self, lane: Lane, requests: &[Request<'_>], deadline: Deadline) -> Vec<Outcome> {
-        let connect_by = lane.connect_by(deadline);
         let (mut outcomes, mut is_first) = (vec![None; requests.len()], true);
         let mut jitter = Jitter::seeded(Moment::now().as_nanos());
         let failure = loop {
-            let attempted = self.pool.on_connection(lane, connect_by, |lent| {
-                self.attempt(lent, requests, &mut outcomes, (connect_by, deadline), is_first)
+            let by = lane.by(deadline);
+            let attempted = self.pool.on_connection(lane, by.connect, |lent| {
+                self.attempt(lent, requests, &mut outcomes, by, is_first)
             });
             match attempted {
                 Ok(Left::Nothing) => break Failure::not_done(none()),

@@ -211,7 +211,7 @@ impl SqliteStore {
 
 impl Store for SqliteStore {
     fn run(&self, lane: Lane, requests: &[Request<'_>], deadline: Deadline) -> Vec<Outcome> {
-        let patience = lane.connect_by(deadline);
+        let patience = lane.by(deadline).connect;
         let make = requests.iter().any(|request| matches!(request, Request::Take { .. }));
         let opened = match self.opened(make, patience) {
             Ok(opened) => opened,

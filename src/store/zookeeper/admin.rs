@@ -21,7 +21,7 @@ use crate::token::Token;
 
 impl Admin for ZookeeperStore {
     fn inspect(&self, name: &[u8], deadline: Deadline) -> Result<LockState, Error> {
-        let mut step = self.step(deadline, deadline);
+        let mut step = self.step(deadline);
         step.inspect(name).map_err(|failure| failure.error)
     }
 
@@ -30,7 +30,7 @@ impl Admin for ZookeeperStore {
     }
 
     fn held(&self, name: &[u8], deadline: Deadline) -> Result<Option<Grant>, Error> {
-        let (mut step, node) = (self.step(deadline, deadline), self.node(name));
+        let (mut step, node) = (self.step(deadline), self.node(name));
         let asks = [Ask::Sync(&node.path), Ask::Children(&node.path)];
         let holding = step.holding(&node.path, &asks).map_err(|failure| failure.error)?;
         let Some((_, token, held)) = holding else { return Ok(None) };
@@ -38,7 +38,7 @@ impl Admin for ZookeeperStore {
     }
 
     fn break_grant(&self, held: &Grant, by: &[u8], deadline: Deadline) -> Result<bool, Failure> {
-        self.step(deadline, deadline).break_held(held, by)
+        self.step(deadline).break_held(held, by)
     }
 
     fn breaches(&self, _lane: Lane, of: &[&[u8]], deadline: Deadline) -> Breaches {
@@ -49,7 +49,7 @@ impl Admin for ZookeeperStore {
             code::NO_AUTH => Err(fault::no_right(None, &self.session.dialer.root)),
             code => Err(fault::server(code)),
         };
-        match self.step(deadline, deadline).call(&asks) {
+        match self.step(deadline).call(&asks) {
             Ok((_, replies)) => replies.iter().map(breach).collect(),
             Err(failure) => vec![Err(failure.error)],
         }
@@ -70,7 +70,7 @@ impl Admin for ZookeeperStore {
             let (path, is_root) = (&root[..end], end == root.len());
             let data = if is_root { ROOT.as_bytes() } else { b"" };
             let create = Ask::One(Op::Create { path, data, kind: Kind::Lasting });
-            let asked = session.call(&[create], (deadline, deadline));
+            let asked = session.call(&[create], deadline.into());
             let (.., replies) = asked.map_err(|failure| failure.error)?;
             match replies.first().map_or(0, |reply| reply.code) {
                 0 | code::EXISTS => Ok(()),
@@ -88,7 +88,7 @@ impl ZookeeperStore {
         from: &Bookmark,
         deadline: Deadline,
     ) -> Result<Page, Failure> {
-        let mut step = self.step(deadline, deadline);
+        let mut step = self.step(deadline);
         let folder = names::folder(from.server as u8);
         let folder = format!("{}/{folder}", self.session.dialer.root);
         let (_, replies) = step.call(&[Ask::Sync(&folder), Ask::Children(&folder)])?;

@@ -26,7 +26,7 @@ impl ZookeeperStore {
 
 impl Registry for ZookeeperStore {
     fn register(&self, record: Record<'_>, deadline: Deadline) -> Result<(), Error> {
-        let mut step = self.step(deadline, deadline);
+        let mut step = self.step(deadline);
         let kept = if record.outlives {
             let (folder, path) = self.lasting_record(record.client);
             let data = format!("{} {}", millis(record.ttl), record.text);
@@ -47,7 +47,7 @@ impl Registry for ZookeeperStore {
         let both = |client: &ClientId| [self.lasting_record(*client).1, self.record(*client)];
         let paths: Vec<_> = clients.iter().flat_map(both).collect();
         let asks: Vec<_> = paths.iter().map(|path| Ask::Get(path)).collect();
-        let called = self.step(deadline, deadline).call(&asks);
+        let called = self.step(deadline).call(&asks);
         let (_, replies) = called.map_err(|failure| failure.error)?;
         let read = |said: &Said| {
             let data = said.data().ok().filter(|_| said.code == 0);

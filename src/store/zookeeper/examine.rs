@@ -34,7 +34,7 @@ impl ZookeeperStore {
                     // Not each server may tell, and what it does not tell is not judged.
                     said = dialer.word(b"srvr", by()).unwrap_or_default();
                     let session = Session::new(dialer, subject.config.io_timeout)?;
-                    let replies = session.call(&[Ask::Get(CONFIG)], (by(), by()));
+                    let replies = session.call(&[Ask::Get(CONFIG)], by().into());
                     let (.., replies) = replies.map_err(|failure| failure.error)?;
                     judge(&at, &said, session.timeout(), found);
                     let config =

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::ZookeeperStore;
 use super::jute::{Ask, Stat};
-use super::step::Held;
+use super::step::{Held, as_connected};
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
 use crate::store::{self, Notice, ServerId, Teller};
@@ -32,8 +32,6 @@ impl ZookeeperStore {
 
     /// The grants that these new nodes are; of one that cannot be read, that its waiter has to ask.
     fn notices(&self, paths: &[String], by: Teller, deadline: Deadline) -> Vec<(Teller, Notice)> {
-        // On the connection that there is.
-        let connect_by = Deadline::at(Moment::ZERO);
         let own = |path: &String| {
             let (node, child) = path.rsplit_once('/')?;
             let token = child.strip_prefix("l-")?.parse::<Token>().ok()?;
@@ -45,7 +43,7 @@ impl ZookeeperStore {
             return Vec::new();
         }
         let asks = own.iter().flat_map(|(.., [own, node])| [Ask::Get(own), Ask::Children(node)]);
-        let mut step = self.step(connect_by, deadline);
+        let mut step = self.step(as_connected(deadline));
         let replies = step.call(&asks.collect::<Vec<_>>()).map(|(_, replies)| replies);
         let mut replies = replies.unwrap_or_default().into_iter();
         let mut notices = Vec::with_capacity(own.len());
@@ -90,7 +88,7 @@ impl store::Listener for ZookeeperStore {
         if self.ears.lock().is_closed {
             return Err(Error::bare(ErrorKind::Closed));
         }
-        let mut step = self.step(deadline, deadline);
+        let mut step = self.step(deadline);
         // So it is known which leader's clock dates what waiters are told.
         let asked = step.ask_clock();
         asked.map_err(|failure| failure.error)?;

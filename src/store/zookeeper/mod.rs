@@ -34,7 +34,7 @@ use self::step::{Held, Node, Step};
 use crate::clock::{Deadline, Moment};
 use crate::config::{Config, ZookeeperConfig};
 use crate::error::{Error, ErrorKind};
-use crate::store::{Abilities, Failure, Lane, Listener, Outcome, Request, Store};
+use crate::store::{Abilities, By, Failure, Lane, Listener, Outcome, Request, Store};
 use crate::sync::Mutex;
 use crate::token::Token;
 
@@ -124,8 +124,8 @@ impl ZookeeperStore {
         Node { path: format!("{folder}/{name}"), folder, data }
     }
 
-    fn step(&self, connect_by: Deadline, deadline: Deadline) -> Step<'_> {
-        Step { store: self, when: (connect_by, deadline), wrote: None, shown: None, is_sure: false }
+    fn step(&self, by: impl Into<By>) -> Step<'_> {
+        Step { store: self, by: by.into(), wrote: None, shown: None, is_sure: false }
     }
 
     /// For how long this client has seen that a holder's node was changed by nobody but those who dated it.
@@ -179,17 +179,17 @@ fn hash(name: &[u8]) -> u64 {
 
 impl Store for ZookeeperStore {
     fn run(&self, lane: Lane, requests: &[Request<'_>], deadline: Deadline) -> Vec<Outcome> {
-        let connect_by = lane.connect_by(deadline);
+        let by = lane.by(deadline);
         let is_extend = |request: &Request<'_>| matches!(request, Request::Extend { .. });
         let mut outcomes = Vec::with_capacity(requests.len());
         // Extensions that follow one another wait for the disks together.
         for group in requests.chunk_by(|one, next| is_extend(one) && is_extend(next)) {
             match group {
                 [Request::Extend { .. }, ..] => {
-                    outcomes.extend(self.extend_all(group, connect_by, deadline));
+                    outcomes.extend(self.extend_all(group, by));
                 }
                 _ => outcomes.extend(group.iter().map(|request| {
-                    let mut step = self.step(connect_by, deadline);
+                    let mut step = self.step(by);
                     match *request {
                         Request::Take { name, token, ttl, place, .. } => {
                             step.take(name, token, ttl, place)
@@ -209,12 +209,12 @@ impl Store for ZookeeperStore {
     }
 
     fn free_in(&self, name: &[u8], deadline: Deadline) -> Result<Duration, Error> {
-        let mut step = self.step(deadline, deadline);
+        let mut step = self.step(deadline);
         step.free_in(name).map_err(|failure| failure.error)
     }
 
     fn ping(&self, deadline: Deadline) -> Result<(), Error> {
-        let mut step = self.step(deadline, deadline);
+        let mut step = self.step(deadline);
         let asked = step.call(&[Ask::Get(&self.session.dialer.root)]);
         let answered = asked.and_then(|(_, replies)| step.expect(replies.first(), &[]));
         answered.map(drop).map_err(|failure| failure.error)

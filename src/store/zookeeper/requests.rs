@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use super::jute::{ANY, Ask, Kind, Op, code};
 use super::names::{self, FOLDERS, LASTING, NOTE, Queued};
-use super::step::{Held, Node, Step, TRIES};
+use super::step::{Held, Node, Step, TRIES, as_connected};
 use super::{Known, ZookeeperStore};
 use crate::clock::{Deadline, Moment};
-use crate::store::{Failure, Outcome, Reach, Reply, Request, millis};
+use crate::store::{By, Failure, Outcome, Reach, Reply, Request, millis};
 use crate::token::Token;
 
 /// One give in so many removes names whose holders have ended and that nobody has asked for since, ...
@@ -20,26 +20,21 @@ const SWEEP_FOR: Duration = Duration::from_millis(200);
 
 impl ZookeeperStore {
     /// Extensions, in one piece where their nodes are as this client last saw them.
-    pub(super) fn extend_all(
-        &self,
-        requests: &[Request<'_>],
-        connect_by: Deadline,
-        deadline: Deadline,
-    ) -> Vec<Outcome> {
+    pub(super) fn extend_all(&self, requests: &[Request<'_>], by: By) -> Vec<Outcome> {
         let plans: Vec<_> = requests.iter().map(|request| self.plan(request)).collect();
         let asks = plans.iter().flatten().map(|plan| {
             let (path, data, version) = (&plan.path, plan.data.as_bytes(), plan.known.version);
             Ask::One(Op::Set { path, data, version })
         });
         let asks: Vec<_> = asks.collect();
-        let mut step = self.step(connect_by, deadline);
+        let mut step = self.step(by);
         let called = if asks.is_empty() { Ok((Moment::now(), vec![])) } else { step.call(&asks) };
         let (sent, mut replies) = match called {
             Ok((sent, replies)) => (sent, replies.into_iter()),
             Err(failure) => return vec![Err(failure); requests.len()],
         };
         let finish = |(request, plan): (&Request<'_>, &Option<Plan>)| {
-            let mut step = self.step(connect_by, deadline);
+            let mut step = self.step(by);
             let said = plan.as_ref().and_then(|plan| Some((plan, replies.next()?)));
             match said {
                 Some((plan, said)) if said.code == 0 => {
@@ -151,8 +146,8 @@ impl Step<'_> {
         let count = store.gives.fetch_add(1, Ordering::Relaxed);
         if count.is_multiple_of(SWEEP_EVERY) {
             // It does not matter how that ends, and the give does not wait for it for long.
-            let by = Deadline::at(self.when.1.moment().min(Moment::now().plus(SWEEP_FOR)));
-            let _ = store.step(Deadline::at(Moment::ZERO), by).sweep(count / SWEEP_EVERY);
+            let done = self.by.done.min(Deadline::after(SWEEP_FOR));
+            let _ = store.step(as_connected(done)).sweep(count / SWEEP_EVERY);
         }
         self.answer(if given { Reply::Given } else { Reply::NotMine }, began)
     }

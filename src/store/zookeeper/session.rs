@@ -17,8 +17,8 @@ use super::jute::{Ask, EVENT, Packer, Reply, Unpacker};
 use super::line::Line;
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
-use crate::store::Failure;
 use crate::store::net::stream::LEAST;
+use crate::store::{By, Failure};
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// A packet that was lost is sent again within this, and ends nobody's connection.
@@ -90,10 +90,10 @@ impl Session {
     pub(super) fn call(
         &self,
         asks: &[Ask<'_>],
-        (connect_by, deadline): (Deadline, Deadline),
+        by: By,
     ) -> Result<(Moment, u64, Vec<Reply>), Failure> {
         loop {
-            let (line, count, is_new) = self.connected(connect_by).map_err(Failure::not_done)?;
+            let (line, count, is_new) = self.connected(by.connect).map_err(Failure::not_done)?;
             let mut state = self.state.lock();
             if state.count != count {
                 continue;
@@ -110,11 +110,11 @@ impl Session {
             }
             drop(state);
             let sent = Moment::now();
-            if sent >= deadline.moment() {
+            if sent >= by.done.moment() {
                 self.forget(&xids);
                 return Err(Failure::not_done(late()));
             }
-            if let Err((gone, error)) = line.send(&out, asks.len(), deadline) {
+            if let Err((gone, error)) = line.send(&out, asks.len(), by.done) {
                 self.forget(&xids);
                 let is_late = error.kind() == std::io::ErrorKind::TimedOut;
                 let error = fault::io("sending to the server", &error);
@@ -132,7 +132,7 @@ impl Session {
                 // It had died unseen.
                 continue;
             }
-            let waited = self.wait(count, &Awaited::Replies(&xids), deadline.moment());
+            let waited = self.wait(count, &Awaited::Replies(&xids), by.done.moment());
             let mut state = self.state.lock();
             // All of them, also behind one that is missing: nobody asks for them any more.
             let replies: Vec<Option<Reply>> =

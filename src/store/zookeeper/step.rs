@@ -11,7 +11,7 @@ use super::{Known, ZookeeperStore};
 use crate::clock::{Deadline, Moment};
 use crate::config::limits::MAX_FENCE;
 use crate::error::{Error, ErrorKind, plain};
-use crate::store::{Answer, Failure, Outcome, Reply, ServerId};
+use crate::store::{Answer, By, Failure, Outcome, Reply, ServerId};
 use crate::token::{ClientId, HEX, Token};
 
 /// So often a request begins anew because others were faster.
@@ -28,7 +28,7 @@ pub(super) struct Node {
 pub(super) struct Step<'a> {
     pub(super) store: &'a ZookeeperStore,
     /// By when to be connected, and by when to be done.
-    pub(super) when: (Deadline, Deadline),
+    pub(super) by: By,
     /// Something may have been changed that was asked for at this moment.
     pub(super) wrote: Option<Moment>,
     /// When a change was asked for, and the clock that its answer showed, in microseconds.
@@ -112,7 +112,7 @@ impl ZookeeperStore {
         for (right, ops) in
             [("create", [make, make].as_slice()), ("delete", &[make, remove, make, make])]
         {
-            let changed = self.step(by, by).change(ops).map_err(|failure| failure.error)?;
+            let changed = self.step(by).change(ops).map_err(|failure| failure.error)?;
             if changed.1 == Err(code::NO_AUTH) {
                 return Ok(Some(right));
             }
@@ -126,11 +126,16 @@ fn slowly(span: Duration) -> Duration {
     span + span / 50 + Duration::from_millis(5)
 }
 
+/// Only on the connection that there is.
+pub(super) fn as_connected(done: Deadline) -> By {
+    By { connect: Deadline::at(Moment::ZERO), done }
+}
+
 impl Step<'_> {
     /// Answers to some requests, and when they were sent.
     pub(super) fn call(&mut self, asks: &[Ask<'_>]) -> Result<(Moment, Vec<Said>), Failure> {
         let writes = asks.iter().any(|ask| matches!(ask, Ask::One(_) | Ask::Multi(_)));
-        match self.store.session.call(asks, self.when) {
+        match self.store.session.call(asks, self.by) {
             Ok((sent, _, replies)) => Ok((sent, replies)),
             Err(failure) => {
                 let sent = failure.sent.filter(|_| writes).or(self.wrote);
@@ -175,7 +180,7 @@ impl Step<'_> {
 
     pub(super) fn refuse<T>(&self, refused: i32) -> Result<T, Failure> {
         if refused == code::NO_AUTH {
-            let right = self.store.missing_right(self.when.1).unwrap_or_default();
+            let right = self.store.missing_right(self.by.done).unwrap_or_default();
             return self.fail(fault::no_right(right, &self.store.session.dialer.root));
         }
         self.fail(fault::server(refused))

@@ -376,7 +376,7 @@ fn a_sweep_reaches_every_name() {
     });
     let by = Deadline::after(LIMIT);
     for round in 0..4 {
-        store.step(by, by).sweep(u32::MAX / 2 + round * u32::from(names::FOLDERS)).unwrap();
+        store.step(by).sweep(u32::MAX / 2 + round * u32::from(names::FOLDERS)).unwrap();
     }
     let all: std::collections::HashSet<_> =
         swept.try_iter().map(|message| message[8..].to_vec()).collect();

@@ -11,7 +11,6 @@ use super::{Carried, Gives, Heard, Parcel};
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
 use crate::said::say;
-use crate::store::Failure;
 use crate::store::outbox::{GiveCopy, Outbox};
 use crate::store::redis::dialect::{Batch, Call, RunId, Script, guard, lacks_lock};
 use crate::store::redis::fault;
@@ -19,6 +18,7 @@ use crate::store::redis::sentinel::NEWS_EVERY;
 use crate::store::redis::server_source::ServerSource;
 use crate::store::redis::unread::{Subject, UnreadReply};
 use crate::store::redis::wire::{Lent, Wire};
+use crate::store::{By, Failure};
 use crate::sync::Mutex;
 
 pub(super) struct Peer {
@@ -36,8 +36,7 @@ pub(super) struct Letter<'a> {
     pub(super) batch: &'a Batch<'a>,
     /// A connection that owes more replies than this has to be read first.
     pub(super) most: usize,
-    pub(super) connect_by: Deadline,
-    pub(super) deadline: Deadline,
+    pub(super) by: By,
     /// It goes to one of several servers, and the others are not to wait for this one: replies that
     /// are owed are read only as far as they have come. Scripts go out with it unless the server is
     /// known to have them: the answer of the slowest server that it lacks a script may be read by
@@ -48,8 +47,7 @@ pub(super) struct Letter<'a> {
 impl<'a> Letter<'a> {
     pub(super) fn new(&Parcel { lane, batch, deadline }: &Parcel<'a>) -> Letter<'a> {
         // Making a connection is a part of waiting for one.
-        let connect_by = lane.connect_by(deadline);
-        Letter { batch, most: usize::MAX, connect_by, deadline, is_scattered: false }
+        Letter { batch, most: usize::MAX, by: lane.by(deadline), is_scattered: false }
     }
 }
 
@@ -69,7 +67,7 @@ impl Peer {
                 self.discard(lent, &Error::new(ErrorKind::Refused, gone));
             } else if wire.unread.len() > letter.most {
                 let now = Deadline::at(Moment::ZERO);
-                self.catch_up(lent, if letter.is_scattered { now } else { letter.connect_by });
+                self.catch_up(lent, if letter.is_scattered { now } else { letter.by.connect });
                 if lent.wire.as_ref().is_some_and(|wire| wire.unread.len() > letter.most) {
                     let behind = "the server is behind with its replies";
                     return Err(Error::new(ErrorKind::Exhausted, behind));
@@ -80,10 +78,10 @@ impl Peer {
         }
         let is_new = lent.wire.is_none();
         if is_new {
-            let mut wire = self.source.dial(letter.connect_by, &|_| Ok(()))?;
+            let mut wire = self.source.dial(letter.by.connect, &|_| Ok(()))?;
             // Before one that declares it new there is none: it would be in quarantine by then.
             if let Some(word) = self.first_word.as_ref().filter(|_| !guard::is_init(letter.batch)) {
-                self.introduce(&mut wire, word, letter.connect_by)?;
+                self.introduce(&mut wire, word, letter.by.connect)?;
             }
             wire.unread.outbox = Arc::clone(&self.outbox);
             lent.wire = Some(Box::new(wire));
@@ -122,7 +120,7 @@ impl Peer {
 
     /// Writes a letter. On an error nothing of it is under way in the seat.
     pub(super) fn send(&self, lent: &mut Lent<'_>, letter: &Letter<'_>) -> Result<Moment, Failure> {
-        let Letter { batch, deadline, .. } = *letter;
+        let Letter { batch, by: By { done: deadline, .. }, .. } = *letter;
         loop {
             let mut sent = Moment::now();
             if sent >= deadline.moment() {

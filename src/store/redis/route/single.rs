@@ -43,8 +43,8 @@ impl Single {
     ) -> Result<Pending<'a>, Failure> {
         let most = MOST.saturating_sub(parcel.batch.replies());
         let mut letter = Letter { most, is_scattered, ..Letter::new(&parcel) };
-        letter.connect_by = letter.connect_by.min(connected_by);
-        let lent = self.pool.lend(parcel.lane, letter.connect_by);
+        letter.by.connect = letter.by.connect.min(connected_by);
+        let lent = self.pool.lend(parcel.lane, letter.by.connect);
         let mut lent = lent.map_err(Failure::not_done)?;
         let sent = self.peer.send(&mut lent, &letter)?;
         Ok(Pending(Replies::Sent { single: self, lent, parcel, sent }))
@@ -149,7 +149,7 @@ impl Single {
 impl Route for Single {
     fn carry(&self, parcel: &Parcel<'_>, carried: &mut [Carried]) {
         let letter = Letter::new(parcel);
-        let failed = self.pool.on_connection(parcel.lane, letter.connect_by, |lent| {
+        let failed = self.pool.on_connection(parcel.lane, letter.by.connect, |lent| {
             let sent = self.peer.send(lent, &letter)?;
             self.finish(lent, parcel, carried, sent);
             Ok(())
@@ -175,7 +175,7 @@ impl Route for Single {
 
     fn let_go(&self, owed: &Owed, give: &Parcel<'_>) -> Result<(), Failure> {
         let letter = Letter { most: MOST - 1, ..Letter::new(give) };
-        self.pool.on_connection(give.lane, letter.connect_by, |lent| {
+        self.pool.on_connection(give.lane, letter.by.connect, |lent| {
             let sent = self.peer.send(lent, &letter)?;
             if let Some(wire) = &mut lent.wire {
                 let (concern, when) = (Concern::Release, (sent, give.deadline));

@@ -21,7 +21,7 @@ fn serving(heard: &Heard) -> Says {
 
 fn ask(session: &Session, within: Duration) -> Result<u64, Failure> {
     let by = Deadline::after(within);
-    session.call(&[ASK], (by, by)).map(|(_, count, _)| count)
+    session.call(&[ASK], by.into()).map(|(_, count, _)| count)
 }
 
 #[test]
@@ -41,7 +41,7 @@ fn a_new_session_is_not_told_older_news_than_the_one_before_it() {
     });
     ask(&session, LIMIT).unwrap();
     let by = Deadline::after(LIMIT);
-    assert!(session.call(&[Ask::Sync("/n")], (by, by)).is_err());
+    assert!(session.call(&[Ask::Sync("/n")], by.into()).is_err());
     ask(&session, LIMIT).unwrap();
     assert_eq!(hears.try_iter().collect::<Vec<_>>(), [(0, 0), (100, 7), (100, 0)]);
 }
@@ -83,7 +83,7 @@ fn who_may_not_dial_does_not() {
         serving(heard)
     });
     let never = Deadline::at(Moment::ZERO);
-    assert!(session.call(&[ASK], (never, Deadline::after(LIMIT))).is_err());
+    assert!(session.call(&[ASK], By { connect: never, done: Deadline::after(LIMIT) }).is_err());
     assert!(dials.try_recv().is_err());
 }
 
@@ -171,7 +171,7 @@ fn an_answer_that_is_too_long_fails_its_own_request_alone() {
         _ => serving(heard),
     });
     let (count, by) = (ask(&session, LIMIT).unwrap(), Deadline::after(LIMIT));
-    let (_, same, replies) = session.call(&[Ask::Children("/n"), ASK], (by, by)).unwrap();
+    let (_, same, replies) = session.call(&[Ask::Children("/n"), ASK], by.into()).unwrap();
     let codes: Vec<_> = replies.iter().map(|reply| reply.code).collect();
     assert_eq!((same, &*codes), (count, &[code::TOO_LONG, code::NO_NODE][..]));
     assert_eq!(ask(&session, LIMIT).unwrap(), count);
@@ -187,13 +187,13 @@ fn a_server_that_is_slow_to_extend_is_left_only_if_it_says_nothing() {
         });
         let count = ask(&session, LIMIT).unwrap();
         let by = Deadline::after(SILENCE + UNSEEN);
-        assert!(session.call(&[Ask::Sync("/n")], (by, by)).is_err());
+        assert!(session.call(&[Ask::Sync("/n")], by.into()).is_err());
         // It has just said something.
         ask(&session, LIMIT).unwrap();
         session.leave_if_silent();
         assert_eq!(ask(&session, LIMIT).unwrap(), count);
         let by = Deadline::after(SILENCE + UNSEEN);
-        assert!(session.call(&[Ask::Sync("/n")], (by, by)).is_err());
+        assert!(session.call(&[Ask::Sync("/n")], by.into()).is_err());
         session.leave_if_silent();
         assert_ne!(ask(&session, LIMIT).unwrap(), count);
     });

@@ -314,7 +314,9 @@ fn the_keeper_comes_now_and_then_and_sleeps_when_all_is_done() {
             let line = dropper.line(LIMIT);
             let numbers: Vec<u64> = line.split(' ').map(|word| word.parse().unwrap()).collect();
             let [cycles, slept, millis] = numbers[..] else { panic!("{line}") };
-            assert!(slept <= millis / often + 4, "{slept} times in {cycles} cycles, {millis} ms");
+            // Whenever it comes, it may have to sleep once more for a mutex whose owner does not run.
+            let most = 2 * (millis / often) + 4;
+            assert!(slept <= most, "{slept} times in {cycles} cycles, {millis} ms");
             assert_eq!(dropper.line(LIMIT), "0");
             assert!(dropper.wait(LIMIT).success());
         });

@@ -10,13 +10,13 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use kit::Mysql;
-use leasehold::Client;
 
 use crate::cores::Cores;
 use crate::cycle::{NAMES, cycle};
 use crate::limit::take;
 use crate::measure::{Loop, Outcome, interleave, median_us, nanos, part, whole};
 use crate::passing::{PAUSE, passed};
+use crate::stores::open;
 use crate::table::Table;
 
 pub(crate) fn measure(time: Duration) -> Outcome<Table> {
@@ -27,7 +27,7 @@ pub(crate) fn measure(time: Duration) -> Outcome<Table> {
     let database = server.database();
     server.sql(&database, TABLE);
     let url = server.url(&database);
-    let client = Client::open(&url)?;
+    let client = open(&url)?;
     client.initialize(false)?;
     let lock = client.lock(NAMES[0]);
     let connect = || Session::connect(&server, &database);
@@ -72,7 +72,7 @@ fn hand_over(
     connect: &dyn Fn() -> Outcome<Session>,
     time: Duration,
 ) -> Outcome<[f64; 4]> {
-    let (giver, taker) = (Client::open(url)?, Client::open(url)?);
+    let (giver, taker) = (open(url)?, open(url)?);
     // A server's thread that has just done something else is faster.
     let mut bare = connect()?;
     let mut sessions = [[connect()?, connect()?], [connect()?, connect()?]];

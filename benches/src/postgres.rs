@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use kit::Postgres;
-use leasehold::Client;
 use postgres_protocol::IsNull;
 use postgres_protocol::message::backend::Message;
 use postgres_protocol::message::frontend;
@@ -21,6 +20,7 @@ use crate::cycle::{NAMES, cycle};
 use crate::limit::take;
 use crate::measure::{Loop, Outcome, interleave, median_us, nanos, part, whole};
 use crate::passing::{PAUSE, passed};
+use crate::stores::open;
 use crate::table::Table;
 
 pub(crate) fn measure(time: Duration) -> Outcome<Table> {
@@ -37,7 +37,7 @@ pub(crate) fn measure(time: Duration) -> Outcome<Table> {
         );
         server.sql(&database, TABLE);
         let connect = || Session::connect(&server, &database);
-        let client = Client::open(&server.url(&database))?;
+        let client = open(&server.url(&database))?;
         client.initialize(false)?;
         let lock = client.lock(NAMES[0]);
         let mut sessions = [connect()?, connect()?, connect()?];
@@ -85,7 +85,7 @@ fn hand_over(
     connect: &dyn Fn() -> Outcome<Session>,
     time: Duration,
 ) -> Outcome<[f64; 4]> {
-    let (giver, taker) = (Client::open(url)?, Client::open(url)?);
+    let (giver, taker) = (open(url)?, open(url)?);
     // A server's process that has just done something else is faster.
     let mut bare = connect()?;
     let mut sessions = [[connect()?, connect()?], [connect()?, connect()?]];

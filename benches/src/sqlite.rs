@@ -7,13 +7,13 @@
 use std::path::Path;
 use std::time::Duration;
 
-use leasehold::Client;
 use rusqlite::{Connection, TransactionBehavior, params};
 
 use crate::also::{Also, Program};
 use crate::cores::Cores;
 use crate::cycle::{NAMES, cycle};
 use crate::measure::{Loop, Outcome, interleave, part, whole};
+use crate::stores::open;
 use crate::table::Table;
 
 pub(crate) fn measure(also: &[Also], time: Duration) -> Outcome<Table> {
@@ -22,7 +22,7 @@ pub(crate) fn measure(also: &[Also], time: Duration) -> Outcome<Table> {
     // On the disk of the build: a temporary folder may be in memory.
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
     let url = format!("sqlite:{}/locks.db", folder.path().display());
-    let client = Client::open(&url)?;
+    let client = open(&url)?;
     let lock = client.lock(NAMES[0]);
     let mut limit = Limit::create(&folder.path().join("bare.db"))?;
     let programs: Outcome<Vec<_>> =

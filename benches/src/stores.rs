@@ -3,9 +3,10 @@
 use std::any::Any;
 use std::fmt;
 use std::path::Path;
+use std::time::Duration;
 
 use clap::ValueEnum;
-use leasehold::Client;
+use leasehold::{Client, Config};
 
 use crate::measure::Outcome;
 
@@ -24,6 +25,12 @@ pub(crate) enum Store {
     Etcd,
 }
 
+/// A client of a store that syncs to a disk, on which somebody else may be busy for seconds.
+pub(crate) fn open(url: &str) -> Outcome<Client> {
+    const LONGEST_SYNC: Duration = Duration::from_secs(20);
+    Ok(Client::with_config(Config::from_url(url)?.io_timeout(LONGEST_SYNC))?)
+}
+
 /// One that is there until this is dropped.
 pub(crate) struct Running {
     pub(crate) url: String,
@@ -36,7 +43,7 @@ impl Running {
     }
 
     fn with_tables(url: String, server: impl Any) -> Outcome<Running> {
-        Client::open(&url)?.initialize(false)?;
+        open(&url)?.initialize(false)?;
         Running::new(url, server)
     }
 }

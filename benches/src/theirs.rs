@@ -5,12 +5,11 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use leasehold::Client;
-
 use crate::cycle::{NAMES, cycle};
 use crate::limit::take;
 use crate::measure::{Loop, Outcome, interleave, median_us, nanos, part, whole};
 use crate::passing::{PAUSE, passed};
+use crate::stores::open;
 use crate::table::Table;
 
 pub(crate) struct Theirs {
@@ -56,7 +55,7 @@ pub(crate) fn medians(
     mut theirs: Option<Theirs>,
     time: Duration,
 ) -> Outcome<Vec<Option<f64>>> {
-    let client = Client::open(url)?;
+    let client = open(url)?;
     let lock = client.lock(NAMES[0]);
     let mut loops: Vec<Loop<'_>> = vec![
         part(|| cycle(&lock).map(|(take, give)| take + give)),
@@ -99,7 +98,7 @@ fn hand_over(
     mut theirs: Option<Theirs>,
     time: Duration,
 ) -> Outcome<[Option<f64>; 3]> {
-    let (giver, taker) = (Client::open(url)?, Client::open(url)?);
+    let (giver, taker) = (open(url)?, open(url)?);
     let (begun, mut samples) = (Instant::now(), [(); 3].map(|()| Vec::new()));
     while begun.elapsed() < time || samples[0].len() < 3 {
         std::thread::sleep(PAUSE);

@@ -12,12 +12,13 @@ use std::process::{Child, Command, Stdio};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use leasehold::{Client, Lock};
+use leasehold::Lock;
 use nix::sys::prctl::set_timerslack;
 use nix::time::{ClockId, clock_gettime};
 
 use crate::bare::Bare;
 use crate::measure::{Outcome, nanos};
+use crate::stores::open;
 use crate::turns::Turn;
 
 /// How long a waiter thinks, on average; from a half of it to one and a half.
@@ -53,7 +54,7 @@ pub(crate) fn now() -> nix::Result<u64> {
 }
 
 pub(crate) fn serve(args: &Args, input: impl BufRead, mut output: impl Write) -> Outcome<()> {
-    let lock = Client::open(&args.url)?.lock(&args.name);
+    let lock = open(&args.url)?.lock(&args.name);
     // With the connection and the scripts there, a slice has nothing to do first.
     lock.acquire()?.release()?;
     writeln!(output)?;

@@ -11,11 +11,11 @@ use std::process::Command;
 use std::time::Duration;
 
 use kit::Zookeeper;
-use leasehold::Client;
 
 use crate::beside::run;
 use crate::cores::Cores;
 use crate::measure::Outcome;
+use crate::stores::open;
 use crate::table::Table;
 use crate::theirs::{Change, Theirs, medians, table};
 
@@ -27,7 +27,7 @@ pub(crate) fn measure(alone: bool, time: Duration) -> Outcome<Table> {
         // On the disk of the build: a temporary folder may be in memory.
         let server = Zookeeper::start_in(Path::new(env!("CARGO_TARGET_TMPDIR")), options, &[]);
         let url = server.url("");
-        Client::open(&url)?.initialize(false)?;
+        open(&url)?.initialize(false)?;
         let mut curator = if alone { None } else { Some(curator(server.port())?) };
         if let Some(curator) = &mut curator {
             // Java compiles what it does often.

@@ -36,17 +36,8 @@ pub(super) enum Purpose {
     /// There may be no tables yet.
     Setup,
     /// The same, and a replica will do.
-    #[cfg(feature = "examine")]
+    #[cfg_attr(not(feature = "examine"), allow(dead_code))]
     Examining,
-}
-
-impl Purpose {
-    fn is_for_any(self) -> bool {
-        #[cfg(feature = "examine")]
-        return self == Purpose::Examining;
-        #[cfg(not(feature = "examine"))]
-        false
-    }
 }
 
 impl Dialer {
@@ -125,7 +116,7 @@ impl Dialer {
                 .and_then(|row| row.column(0))
                 .map(<[u8]>::to_vec)
         };
-        if is_read_only(first(said.get(2))) && !purpose.is_for_any() {
+        if is_read_only(first(said.get(2))) && purpose != Purpose::Examining {
             let replica = "the server is read_only, as replicas are: connect to the primary";
             return Err(Error::new(ErrorKind::ReadOnly, replica));
         }

@@ -47,17 +47,8 @@ pub(super) enum Purpose {
     /// There may be no tables yet.
     Setup,
     /// The same, and a standby will do.
-    #[cfg(feature = "examine")]
+    #[cfg_attr(not(feature = "examine"), allow(dead_code))]
     Examining,
-}
-
-impl Purpose {
-    fn is_for_any(self) -> bool {
-        #[cfg(feature = "examine")]
-        return self == Purpose::Examining;
-        #[cfg(not(feature = "examine"))]
-        false
-    }
 }
 
 const LONGEST_ROW_WAIT: Duration = Duration::from_millis(250);
@@ -157,11 +148,11 @@ impl Dialer {
         let question = format!("{WHO}{}", if needs_tables { TABLES } else { "" });
         let (rows, refused) = wire.ask(&question, 1 + usize::from(needs_tables), deadline)?;
         let row = rows.first().and_then(Option::as_ref).ok_or_else(|| unexpected("nothing"))?;
-        if row.column(1) == Some(b"t") && !purpose.is_for_any() {
+        if row.column(1) == Some(b"t") && purpose != Purpose::Examining {
             let replica = "the server is a replica: connect to the primary";
             return Err(Error::new(ErrorKind::ReadOnly, replica));
         }
-        if row.column(2) == Some(b"on") && !purpose.is_for_any() {
+        if row.column(2) == Some(b"on") && purpose != Purpose::Examining {
             let set = "default_transaction_read_only is set for this user, database or server";
             return Err(Error::new(ErrorKind::ReadOnly, set));
         }

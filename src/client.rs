@@ -218,7 +218,7 @@ impl Client {
 
     /// All that was counted and measured since the client was opened, as Prometheus reads it (its
     /// text format 0.0.4): a program answers with it where it serves its own metrics, under the type
-    /// `text/plain; version=0.0.4`. `docs/operating.md` says what each of them tells, and what to be
+    /// `text/plain; version=0.0.4`. `docs/reference/metrics.md` says what each of them tells, and what to be
     /// alarmed by.
     ///
     /// ```no_run

@@ -88,7 +88,7 @@ kinds! {
         c"check ca, cert, key and the host name in the URL";
     /// The store forbids a command, a key or a table that a lock needs, or the file is another user's.
     Permission c"permission" stop c"the store forbids what is needed"
-        c"grant the user that command, key, table or file (docs/operating.md lists what is needed)";
+        c"grant the user that command, key, table or file (docs/operate/rights.md lists what is needed)";
     /// The key belongs to something else than Leasehold: another type, or no TTL.
     WrongType c"wrong_type" stop c"the name is in use by something that is not a lease"
         c"choose another name or prefix, or remove the key";

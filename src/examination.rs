@@ -1,5 +1,5 @@
 //! What an examination of a store finds: what is so, why it matters to a lock, and what to type. The
-//! sentences are in docs/findings.md; each store has its facts, and what all stores share is here.
+//! sentences are in docs/reference/findings.md; each store has its facts, and what all stores share is here.
 
 mod clock;
 mod kind;
@@ -84,7 +84,7 @@ pub struct Examination {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Finding {
-    /// Stays the same from version to version; `docs/findings.md` lists them.
+    /// Stays the same from version to version; `docs/reference/findings.md` lists them.
     pub id: &'static str,
     /// Whether something should be done about it.
     pub severity: Severity,

@@ -51,7 +51,7 @@
 //!
 //! Waiters stand in a fair queue: a release hands the lock to the first of them, with a new fence, and
 //! wakes nobody else; the threads of a process pass turns on without asking the store. [`WaitMode`] has
-//! the other ways; `docs/using.md` explains this one.
+//! the other ways; `docs/reference/waiting.md` explains this one.
 //!
 //! # When something fails
 //!
@@ -77,8 +77,8 @@
 //! - `cli`: the command `leasehold`, with all stores.
 //! - `capi`: the C interface, for building the C library (`make`); nothing for Rust programs.
 //!
-//! `docs/explained/promises.md` has the promises, what they rest on, and the limits; `docs/operating.md` has the
-//! rights that a Redis user needs. The folder `examples` has the usual cases.
+//! `docs/explained/promises.md` has the promises, what they rest on, and the limits; `docs/operate/rights.md`
+//! has the rights that a user of each store needs. The folder `examples` has the usual cases.
 
 // The map of the house, from the call to the socket. Each room names only rooms below it (`tests/house`
 // counts). docs/design.md says what each may know, and walks one `acquire` through all of them and back.
@@ -146,8 +146,8 @@ pub use who::{ClientInfo, Run};
 mod shown {
     #[doc = include_str!("../README.md")]
     struct Readme;
-    #[doc = include_str!("../docs/using.md")]
-    struct Using;
+    #[doc = include_str!("../docs/reference/holding.md")]
+    struct Holding;
     #[doc = include_str!("../docs/languages.md")]
     struct Languages;
 }

@@ -1,5 +1,5 @@
 //! The lines of the log: a word, and fields that a person reads and a program parses. The page
-//! `docs/operating.md` has all of them.
+//! `docs/reference/log.md` has all of them.
 
 use std::fmt::{Display, Formatter, Result};
 

@@ -20,7 +20,7 @@ const UNFIT: u8 = 1;
 ///
 /// Looks at settings, rights, replicas, clocks and how fast the servers answer, and
 /// changes nothing; then takes and gives back one lock of its own. It takes some
-/// seconds. docs/findings.md lists what can be found.
+/// seconds. docs/reference/findings.md lists what can be found.
 ///
 /// Exit status: 0 nothing is worth a warning, 1 something is, 64 usage, 69 the
 /// store cannot be reached.

@@ -23,7 +23,7 @@ impl Config {
     /// Does as the shell does. The URL is that of the variable `LEASEHOLD_URL`, or else that of
     /// the file `/etc/leasehold.conf` (another one, if `LEASEHOLD_CONF` names it), or else
     /// `sqlite:`, the embedded store (feature `sqlite`): the locks are then for this user on this
-    /// machine only, which the log says at `warn`. `docs/using.md` has the file.
+    /// machine only, which the log says at `warn`. `docs/reference/urls.md` has the file.
     ///
     /// # Errors
     /// [`ErrorKind::BadArgument`](crate::ErrorKind::BadArgument): the URL cannot be read; a variable

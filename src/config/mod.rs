@@ -139,7 +139,7 @@ impl Config {
     /// With `replicas=`, a take waits for that many replicas, for a quarter of `io_timeout` at most
     /// (in a quorum, for a quarter of what it waits for a server). Where too few acknowledge it, the
     /// lock is given back and the error is [`ErrorKind::NotReplicated`]. Extensions do not wait for
-    /// replicas. `docs/operating.md` has what a failover means for holders and waiters.
+    /// replicas. `docs/operate/stores.md` has what a failover means for holders and waiters.
     ///
     /// # Errors
     /// [`ErrorKind::BadArgument`]: the URL is malformed, or has a key that is not known.

@@ -1,8 +1,8 @@
-//! The kinds of findings. Their sentences are the rows of docs/findings.md, which the compiler looks up.
+//! The kinds of findings. Their sentences are the rows of docs/reference/findings.md, which the compiler looks up.
 
 use super::Severity;
 
-const PAGE: &str = include_str!("../../docs/findings.md");
+const PAGE: &str = include_str!("../../docs/reference/findings.md");
 
 /// What all findings of one id have in common.
 #[derive(Clone, Copy)]

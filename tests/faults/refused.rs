@@ -147,9 +147,9 @@ fn c13_a_user_with_exactly_the_commands_that_are_named_can_do_everything() {
     lease.release().unwrap();
 }
 
-/// A client of the user in docs/operating.md with the rights in its first lines, word for word.
+/// A client of the user in docs/operate/rights.md with the rights in its first lines, word for word.
 fn user_of_docs(server: &Server, lines: usize) -> Client {
-    let page = include_str!("../../docs/operating.md");
+    let page = include_str!("../../docs/operate/rights.md");
     let given = page.lines().filter(|line| line.starts_with("ACL SETUSER app "));
     for line in given.take(lines) {
         server.cmd(&line.split(' ').collect::<Vec<_>>());

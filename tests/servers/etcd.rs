@@ -15,7 +15,7 @@ const TURNS: usize = 150;
 
 /// The statements of the documentation: for all names, or for those of a prefix.
 fn grants(block: usize) -> Vec<String> {
-    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/operating.md");
+    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/operate/rights.md");
     let guide = std::fs::read_to_string(guide).unwrap();
     let block = guide.split("```etcdctl\n").nth(block).unwrap().split("```").next().unwrap();
     block.lines().map(str::to_owned).collect()

@@ -1,11 +1,11 @@
-//! The rights that docs/operating.md names, as the statements that stand there.
+//! The rights that docs/operate/rights.md names, as the statements that stand there.
 
 use std::path::Path;
 
 /// The statements for a user, from the part that begins with this, as many as there have to be, with
 /// the user's name here.
 fn grants(part: &str, user: &str, name: &str, count: usize) -> Vec<String> {
-    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/operating.md");
+    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/operate/rights.md");
     let guide = std::fs::read_to_string(guide).unwrap();
     let ours = guide.split("\n## ").find(|found| found.starts_with(part)).unwrap();
     let end = format!(" TO {user};");

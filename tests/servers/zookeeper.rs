@@ -64,7 +64,7 @@ fn nodes_of_another_version_are_left_alone() {
 
 /// What the documentation has an administrator say.
 fn statement() -> String {
-    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/operating.md");
+    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/operate/rights.md");
     let guide = std::fs::read_to_string(guide).unwrap();
     let ours = guide.split("\n## ").find(|part| part.starts_with("ZooKeeper")).unwrap();
     ours.lines().find(|line| line.starts_with("create /leasehold")).unwrap().to_owned()

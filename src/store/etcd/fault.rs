@@ -16,7 +16,7 @@ pub(super) enum End {
     Reset,
 }
 
-/// Those of `docs/operating.md`.
+/// Those of `docs/operate/rights.md`.
 pub(super) const RIGHTS: &str = "a right is missing: etcdctl role grant-permission ROLE --prefix=true readwrite \
      leasehold/";
 

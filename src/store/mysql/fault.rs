@@ -72,7 +72,7 @@ const VALUE: &str = "the row of leasehold_lease has a value that no program of L
 const OTHER_TABLES: &str = "the tables are not those that leasehold init makes: where only the \
      column 'awaited' is missing, run ALTER TABLE leasehold_lease ADD awaited BIGINT NOT NULL DEFAULT 0;";
 
-/// Those of `docs/operating.md`.
+/// Those of `docs/operate/rights.md`.
 pub(super) const RIGHTS: &str = "a right is missing: GRANT SELECT ON leasehold_version, and GRANT SELECT, \
      INSERT, UPDATE, DELETE ON leasehold_lease, leasehold_waiter, leasehold_client and \
      leasehold_broken, each by itself, TO the user";

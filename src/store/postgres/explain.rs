@@ -23,7 +23,7 @@ pub(super) enum Need<'a> {
 pub(super) type Rights = &'static [(&'static str, &'static [&'static str])];
 
 const ALL: &[&str] = &["SELECT", "INSERT", "UPDATE", "DELETE"];
-/// What `docs/operating.md` gives to a program.
+/// What `docs/operate/rights.md` gives to a program.
 #[cfg(feature = "examine")]
 pub(super) const OF_A_LOCK: Rights = &[("version", &["SELECT"]), ("lease", ALL)];
 /// Without these, somebody is not told who has a lock, or who has broken it.

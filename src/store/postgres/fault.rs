@@ -65,7 +65,7 @@ const TOO_OLD: &str = "the server is no PostgreSQL of version 12 or later";
 const NO_TABLES: &str = "the database has no tables for locks that this user can see, or not all of \
      them: run 'leasehold init --store URL --apply' once, as a user that may create a schema, or this";
 
-/// Those of `docs/operating.md`.
+/// Those of `docs/operate/rights.md`.
 pub(super) const RIGHTS: &str = "a right is missing: GRANT USAGE ON SCHEMA leasehold TO the user; \
      GRANT SELECT ON leasehold.version TO the user; \
      GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold.lease TO the user";

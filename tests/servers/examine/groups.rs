@@ -13,7 +13,7 @@ fn set(group: &SentinelGroup, what: &str, value: &str) {
     }
 }
 
-/// As docs/operating.md advises.
+/// As docs/operate/redis.md advises.
 fn group() -> SentinelGroup {
     let group = SentinelGroup::builder();
     let group = group.arg("--min-replicas-to-write", "1").arg("--min-replicas-max-lag", "3");

@@ -1,5 +1,5 @@
-//! Whether an examination finds what was planted, and says nothing of servers that are as
-//! docs/operating.md advises.
+//! Whether an examination finds what was planted, and says nothing of servers that are as the pages
+//! in docs/operate advise.
 
 #[cfg(feature = "etcd")]
 mod etcd;

@@ -55,7 +55,7 @@ fn rights_that_are_missing_are_found_with_the_statements_that_mend_them() {
     let database = server.database();
     open(&server.url(&database)).initialize(false).unwrap();
     let user = format!("clerk_{database}");
-    let page = include_str!("../../../docs/operating.md");
+    let page = include_str!("../../../docs/operate/rights.md");
     let lines = page.lines().filter(|line| line.starts_with("GRANT ") && line.contains(" locks."));
     let grants: Vec<_> = lines
         .map(|line| {

@@ -131,10 +131,10 @@ fn rights_that_are_missing_are_found_with_the_rule_that_mends_them() {
     }
 }
 
-/// The user of docs/operating.md, word for word, lacks no right; it may not look at settings, but at INFO.
+/// The user of docs/operate/rights.md, word for word, lacks no right; it may not look at settings, but at INFO.
 #[test]
 fn the_user_of_the_guide_has_the_rights() {
-    let page = include_str!("../../../docs/operating.md");
+    let page = include_str!("../../../docs/operate/rights.md");
     let server = Server::start();
     for line in page.lines().filter(|line| line.starts_with("ACL SETUSER app")) {
         server.cmd(&line.split(' ').collect::<Vec<_>>());

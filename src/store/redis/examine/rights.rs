@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn each_right_of_the_guide_is_tried() {
-        let page = include_str!("../../../../docs/operating.md");
+        let page = include_str!("../../../../docs/operate/rights.md");
         let lines = page.lines().filter(|line| line.starts_with("ACL SETUSER app"));
         let said = lines.flat_map(|line| line.split(' ')).filter(|word| word.starts_with('+'));
         let mut said: Vec<_> = said.collect();

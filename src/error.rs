@@ -25,7 +25,8 @@ pub struct Error {
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $kind:ident $code:literal $retriable:ident $what:literal $advice:literal;)*) => {
-        /// The kinds of [`Error`]. More may come; match with a `_` arm.
+        /// The kinds of [`Error`]. More may come; match with a `_` arm. `docs/reference/errors.md` has a
+        /// heading for each, with what to do.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         #[non_exhaustive]
         pub enum ErrorKind { $($(#[$doc])* $kind,)* }

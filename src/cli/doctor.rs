@@ -18,9 +18,9 @@ const UNFIT: u8 = 1;
 
 /// Tell whether a store is fit for locks, and what to type where it is not
 ///
-/// Looks at settings, rights, replicas, clocks and how fast the servers answer, and
-/// changes nothing; then takes and gives back one lock of its own. It takes some
-/// seconds. docs/reference/findings.md lists what can be found.
+/// Reads settings, rights, replicas and clocks, measures how fast the servers
+/// answer, and changes nothing. Then it acquires and releases one lock of its own.
+/// It runs for some seconds. docs/reference/findings.md lists what can be found.
 ///
 /// Exit status: 0 nothing is worth a warning, 1 something is, 64 usage, 69 the
 /// store cannot be reached.
@@ -33,10 +33,10 @@ const UNFIT: u8 = 1;
 pub(crate) struct Args {
     #[command(flatten)]
     store: Store,
-    /// Take no lock
+    /// Acquire no lock
     #[arg(long)]
     read_only: bool,
-    /// The lock that is taken: one that your programs' user may take, and they do not
+    /// The lock to acquire: the user of your programs may, and your programs do not use it
     #[arg(long, value_name = "NAME")]
     lock: Option<OsString>,
     /// The ttl of your programs' locks, for comparison with the times of failovers

@@ -1,4 +1,4 @@
-//! Examining a store: what it finds out by itself, and then one lock, taken and given back.
+//! Examining a store: what it finds out by itself, and then one lock, acquired and released.
 
 use super::Client;
 use crate::clock::Moment;
@@ -7,8 +7,8 @@ use crate::examination::{Checkup, Examination, Subject, Value, kind};
 
 impl Client {
     /// Looks whether the store is fit for locks: settings that let a held lock vanish, rights that are
-    /// missing, servers that are slow, full or down, clocks. It changes nothing there, and then takes
-    /// and gives back one lock, under a name of its own, unless the checkup is to be read-only or the
+    /// missing, servers that are slow, full or down, clocks. It changes nothing there, and then acquires
+    /// and releases one lock, under a name of its own, unless the checkup is to be read-only or the
     /// servers are not ready for clients. It takes a second or two.
     ///
     /// ```no_run
@@ -44,7 +44,7 @@ impl Client {
         match tried {
             Ok(true) => {
                 let took = Moment::now().since(began);
-                found.measured(self.store(), "lock_taken_and_given_back", Value::Span(took));
+                found.measured(self.store(), "acquire_and_release", Value::Span(took));
                 found.weigh_lap(self.store(), took / 2, subject, "for half of a trial");
             }
             Ok(false) => {

@@ -16,7 +16,7 @@ fn a_single_server_is_a_note_and_keys_that_no_lock_leaves_are_found() {
     let found = examine(&etcd.url());
     assert!(found.is_fit(), "{:#?}", found.findings);
     assert_eq!(but_old(&etcd.url()), ["etcd-alone"]);
-    for what in ["version", "space_used_bytes", "round_trip_p99", "lock_taken_and_given_back"] {
+    for what in ["version", "space_used_bytes", "round_trip_p99", "acquire_and_release"] {
         assert!(found.measured.iter().any(|it| it.what == what), "{what}");
     }
     etcd.ctl(&["put", "leasehold/lock/stuck/x", "1"]);

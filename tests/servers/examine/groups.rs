@@ -101,7 +101,7 @@ fn a_quorum_of_three_has_no_findings_but_that_it_is_here() {
     let found = examine(&url_of(&servers));
     assert_eq!(ids(&found), ["quorum-here"], "{:#?}", found.findings);
     assert!(found.is_fit());
-    assert!(found.measured.iter().any(|it| it.what == "lock_taken_and_given_back"));
+    assert!(found.measured.iter().any(|it| it.what == "acquire_and_release"));
 }
 
 #[test]

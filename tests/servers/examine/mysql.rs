@@ -14,7 +14,7 @@ fn a_server_with_its_tables_has_no_findings_and_what_is_wrong_there_is_found() {
     assert_eq!(ids(&found), ["mysql-no-table"]);
     let found = begun(&url);
     assert_healthy(&found);
-    for what in ["lock_taken_and_given_back", "version", "clock", "round_trip_p99"] {
+    for what in ["acquire_and_release", "version", "clock", "round_trip_p99"] {
         assert!(found.measured.iter().any(|it| it.what == what), "{what}");
     }
 

@@ -14,7 +14,7 @@ fn a_server_as_the_guide_advises_has_no_findings() {
     let found = begun(&(server.url() + "?guard_data_loss=yes&prefix=lock:"));
     assert_healthy(&found);
     let tried = |what: &str| found.measured.iter().any(|it| it.what == what);
-    assert!(tried("round_trip_p99") && tried("version") && tried("lock_taken_and_given_back"));
+    assert!(tried("round_trip_p99") && tried("version") && tried("acquire_and_release"));
 }
 
 #[test]

@@ -16,7 +16,7 @@ fn a_server_with_its_table_has_no_findings_and_what_is_wrong_there_is_found() {
     assert_eq!(ids(&found), ["postgres-no-table"]);
     let found = begun(&url);
     assert_healthy(&found);
-    assert!(found.measured.iter().any(|it| it.what == "lock_taken_and_given_back"));
+    assert!(found.measured.iter().any(|it| it.what == "acquire_and_release"));
 
     assert_finds(&(url.clone() + "?synchronous_commit=off"), "postgres-async-commit");
     for (setting, id) in [

@@ -16,7 +16,7 @@ fn an_ensemble_has_no_findings_and_servers_that_are_missing_are_found() {
     let (url, other) = (together(&servers), Zookeeper::start());
     let found = begun(&url);
     assert_healthy(&found);
-    for what in ["version", "mode", "members", "round_trip_p99", "lock_taken_and_given_back"] {
+    for what in ["version", "mode", "members", "round_trip_p99", "acquire_and_release"] {
         assert!(found.measured.iter().any(|it| it.what == what), "{what}");
     }
     assert_healthy(&examine(&servers[0].url("")));
@@ -78,7 +78,7 @@ fn rights_that_are_missing_are_found_and_nothing_is_changed() {
         let what = &found.findings.last().unwrap().what;
         assert!(what.ends_with(missing), "{what}");
         // No lock was tried.
-        assert!(found.measured.iter().all(|it| it.what != "lock_taken_and_given_back"));
+        assert!(found.measured.iter().all(|it| it.what != "acquire_and_release"));
         assert_eq!(changes(), before);
         let turn = open(&url).lock("n").try_acquire().and_then(|lease| lease.unwrap().release());
         // Without delete, it shows only where something is to be removed.

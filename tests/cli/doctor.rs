@@ -36,7 +36,10 @@ fn what_others_call_themselves_and_their_locks_commands_no_terminal() {
     eventually(LIMIT, || who().is_some());
     for (words, told) in [
         (&["doctor", "--lock", name][..], "another client holds the lock that doctor tries: n"),
-        (&["doctor", "--json", "--lock", name], "another client holds the lock that doctor tries: n"),
+        (
+            &["doctor", "--json", "--lock", name],
+            "another client holds the lock that doctor tries: n",
+        ),
         (&["show", name], "label a\\u{202e}b"),
         (&["ls"], "label a\\u{202e}b"),
     ] {

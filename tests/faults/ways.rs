@@ -181,7 +181,8 @@ mod tls {
         let through = server
             .tls_url()
             .replace(&format!(":{}", server.tls_port()), &format!(":{}", proxy.port()));
-        let client = Client::open(&format!("{through}&io_timeout=1s&register=no&advise=no")).unwrap();
+        let client =
+            Client::open(&format!("{through}&io_timeout=1s&register=no&advise=no")).unwrap();
         client.lock("lock").try_acquire().unwrap().unwrap().release().unwrap();
         for end in [End::Fin, End::Reset] {
             proxy.set(Mode::LoseReply(end));

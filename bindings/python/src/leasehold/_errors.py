@@ -251,7 +251,8 @@ def failure(status: int, cell: Optional[c_void_p] = None, lock: str = "") -> Err
     if status == TIMEOUT:
         # Who has it, as this thread's wait has found out.
         detail = _abi.timeout_detail().decode("utf-8", "replace") or detail
-    return error(status, f"{what}: {detail}; {advice}" if detail else f"{what}; {advice}", detail)
+    message = what + (f": {detail}" if detail else "") + (f"; {advice}" if advice else "")
+    return error(status, message, detail)
 
 
 def nested(name: str, holder: str) -> Error:

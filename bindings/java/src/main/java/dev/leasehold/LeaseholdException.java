@@ -40,7 +40,6 @@ public class LeaseholdException extends RuntimeException {
     }
 
     static LeaseholdException badArgument(String detail) {
-        return new LeaseholdException(
-                Status.BAD_ARGUMENT, "bad argument: " + detail + "; correct the call or the URL");
+        return new LeaseholdException(Status.BAD_ARGUMENT, "bad argument: " + detail);
     }
 }

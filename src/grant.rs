@@ -1,4 +1,4 @@
-//! One grant and what it is worth at each moment. No I/O and no clock of its own: every question
+//! One turn under a grant, and what its validity is worth at each moment. No I/O and no clock of its own: every question
 //! is asked for a moment, so that the answers can be tested without waiting.
 //!
 //! # The moments of a grant
@@ -52,9 +52,10 @@ use crate::store::{Identity, Owed, Reach};
 use crate::sync::Mutex;
 use crate::token::Token;
 
-/// Everything that is known of one grant. Shared by the lease and the keeper.
+/// One turn under a grant. (A grant has one of these for each of its turns.) Shared by the lease and the
+/// keeper.
 pub(crate) struct Grant {
-    /// Unique among all grants that this process has ever had.
+    /// Unique among all turns that this process has ever had.
     pub(crate) id: u64,
     pub(crate) identity: Identity,
     pub(crate) terms: Terms,
@@ -107,19 +108,19 @@ enum GrantPhase {
 /// What a turn begins with: the validity that the turn before it has left of their grant, or that of
 /// which a message tells.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Legacy {
+pub(crate) struct StartingValidity {
     until: Moment,
     kept_until: Moment,
     next: Moment,
     refreshed: Option<Moment>,
 }
 
-impl Legacy {
+impl StartingValidity {
     /// A lock that was handed over: valid for `span` since a moment, and for its whole ttl once it was
     /// claimed, which the keeper does at `claim`.
-    pub(crate) fn handed(since: Moment, span: Duration, claim: Moment) -> Legacy {
+    pub(crate) fn handed(since: Moment, span: Duration, claim: Moment) -> StartingValidity {
         let until = since.plus(span).minus(drift(span));
-        Legacy { until, kept_until: until, next: claim, refreshed: None }
+        StartingValidity { until, kept_until: until, next: claim, refreshed: None }
     }
 }
 
@@ -127,7 +128,7 @@ impl Legacy {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ended {
     /// This call has ended it, and it was still valid.
-    Valid(Legacy),
+    Valid(StartingValidity),
     /// This call has ended it, and it was valid no more; the store may keep the lock all the same.
     Stale,
     /// It was over before: nothing may be sent for it.
@@ -191,12 +192,12 @@ impl Grant {
     pub(crate) fn succeeding(
         identity: Identity,
         terms: Terms,
-        legacy: Legacy,
+        legacy: StartingValidity,
         now: Moment,
     ) -> Option<Arc<Grant>> {
         let grant = Grant::new(identity, terms, GrantPhase::Held, now);
         let mut state = grant.state.lock();
-        let Legacy { until, kept_until, next, refreshed } = legacy;
+        let StartingValidity { until, kept_until, next, refreshed } = legacy;
         let until = until.min(state.hold_end);
         (state.valid_until, state.kept_until) = (until, kept_until);
         state.notice = notice_of(terms.ttl.min(until.since(now)));
@@ -212,7 +213,7 @@ impl Grant {
     /// A turn has ended before its grant was claimed, and the lock is to stay taken: what is left to do
     /// is the claim. `None` when the grant was claimed.
     #[cfg(feature = "capi")]
-    pub(crate) fn abandoned(&self, legacy: Legacy, now: Moment) -> Option<Arc<Grant>> {
+    pub(crate) fn abandoned(&self, legacy: StartingValidity, now: Moment) -> Option<Arc<Grant>> {
         let left = Grant::succeeding(self.identity.clone(), self.terms, legacy, now);
         let left = left.filter(|_| legacy.refreshed.is_none())?;
         left.state.lock().abandoned = true;
@@ -256,8 +257,8 @@ impl Grant {
     /// No reply has made the lock ours for a ttl yet: it was handed over, or attached.
     pub(crate) fn is_unclaimed(&self) -> bool {
         let state = self.state.lock();
-        let is_begun = matches!(state.phase, GrantPhase::New | GrantPhase::Attached { .. });
-        state.refreshed.is_none() || is_begun
+        let is_not_ours_yet = matches!(state.phase, GrantPhase::New | GrantPhase::Attached { .. });
+        state.refreshed.is_none() || is_not_ours_yet
     }
 
     /// Whether it was ever valid.
@@ -395,7 +396,8 @@ impl Grant {
         }
     }
 
-    /// Whether the store is not known to have made the lock ours since this moment.
+    /// Whether the last request known to have made the lock ours was sent before this moment. A grant that
+    /// is not claimed yet has none: true.
     pub(crate) fn is_older_than(&self, moment: Moment) -> bool {
         // Moment zero stands for "never lost": no grant is older.
         self.state.lock().refreshed.unwrap_or(Moment::ZERO) < moment
@@ -463,7 +465,7 @@ impl Grant {
             return Ended::Stale;
         }
         let GrantState { kept_until, next, refreshed, .. } = *state;
-        Ended::Valid(Legacy { until, kept_until, next, refreshed })
+        Ended::Valid(StartingValidity { until, kept_until, next, refreshed })
     }
 }
 

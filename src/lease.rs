@@ -207,7 +207,7 @@ impl Lease {
         let core = self.keeper.core()?;
         self.check_ttl(after)?;
         // Invalid by then: this may shorten what an earlier extension has promised.
-        self.named(self.leave(core, after, Reach::Set))
+        self.named(self.end_left_taken(core, after, Reach::Set))
     }
 
     fn end_taken(&self, core: &Core) -> Ended {
@@ -220,7 +220,7 @@ impl Lease {
 
     /// Ends the turn with a last extension that leaves the lock taken: for `ttl`, or passed on to
     /// another process.
-    fn leave(&self, core: &Core, ttl: Duration, reach: Reach) -> Result<(), Error> {
+    fn end_left_taken(&self, core: &Core, ttl: Duration, reach: Reach) -> Result<(), Error> {
         let stored = Identity { token: self.grant.stored_as(), ..self.grant.identity.clone() };
         // Whichever token an attached lease is stored under, its ttl is set. Only the mark is
         // passed on.
@@ -251,7 +251,7 @@ impl Lease {
         let core = self.keeper.core()?;
         let (token, fence) = (self.token(), self.fence());
         let ttl = self.grant.ttl_from(self.grant.terms.ttl, Moment::now());
-        self.named(self.leave(core, ttl, Reach::Pass(token.detached(fence))))?;
+        self.named(self.end_left_taken(core, ttl, Reach::Pass(token.detached(fence))))?;
         Ok((token, fence))
     }
 
@@ -279,7 +279,7 @@ impl Lease {
             core.forget(&self.grant);
         }
         if matches!(ended, Ended::Valid(_)) || ended == Ended::Stale && self.grant.was_held() {
-            core.ended(&self.grant, now);
+            core.observe_hold(&self.grant, now);
         }
         ended
     }
@@ -356,7 +356,7 @@ impl Lease {
         given.unwrap_or_else(|mut failure| {
             let now = Moment::now();
             match attached {
-                Some(all) => all.into_iter().for_each(|owed| core.leave(owed)),
+                Some(all) => all.into_iter().for_each(|owed| core.owe_or_give(owed)),
                 None => drop(core.owe(self.grant.owed(now))),
             }
             // The keeper will try again, so the outcome is unknown.
@@ -390,10 +390,11 @@ impl Lease {
     }
 }
 
-/// Releases the lock if that was not done, without waiting for the reply; only where threads of this
-/// process wait for it, perhaps for a look, a quarter of `io_timeout` at most. It waits 50 ms at most for
-/// a connection and never tries twice: the rest is the keeper's. A program that ends right after it
-/// dropped several leases may leave the last ones to their ttl; closing the client, or releasing does not.
+/// Releases the lock if that was not done. It does not wait for the reply, except where threads of this
+/// process wait for the lock: then also for a look, a quarter of `io_timeout` at most. It waits 50 ms at
+/// most for a connection and never tries twice: the rest is the keeper's. A program that ends right after
+/// it dropped several leases may leave the last ones to their ttl; closing the client, or releasing does
+/// not.
 impl Drop for Lease {
     fn drop(&mut self) {
         let Ok(core) = self.keeper.core_even_closed() else { return };
@@ -407,12 +408,12 @@ impl Drop for Lease {
             let [detached, ours, _] = *all;
             // Not under the token of the process that took it: that may never have detached its
             // lease.
-            return [detached, ours].into_iter().for_each(|owed| core.leave(owed));
+            return [detached, ours].into_iter().for_each(|owed| core.owe_or_give(owed));
         }
         let [until, deadline] =
             [DROP_WAIT, core.config.io_timeout].map(|span| Deadline::at(now.plus(span)));
         // The next waiters of this process must hear the outcome of their take.
-        if turn.ending == Ending::ALONE {
+        if turn.ending == Ending::TO_STORE {
             core.let_go(self.grant.owed(now), Lane::Give(until), deadline);
         } else if self.give(core, turn, deadline, false).is_err() {
             core.report_late(&self.grant.identity, None);

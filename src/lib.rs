@@ -50,8 +50,8 @@
 //! # How waiting goes
 //!
 //! Waiters stand in a fair queue: a release hands the lock to the first of them, with a new fence, and
-//! wakes nobody else; the threads of a process pass turns on without asking the store. [`WaitMode`] has
-//! the other ways; `docs/reference/waiting.md` explains this one.
+//! wakes nobody else. The threads of a process that wait when a grant comes have their turns under it
+//! without asking the store. [`WaitMode`] has the other ways; `docs/reference/waiting.md` explains this one.
 //!
 //! # When something fails
 //!
@@ -83,7 +83,8 @@
 // The map of the house, from the call to the socket. Each room names only rooms below it (`tests/house`
 // counts). docs/design.md says what each may know, and walks one `acquire` through all of them and back.
 
-// The C interface, over the public Rust interface. The command is src/cli, over the same.
+// The C interface, over the public Rust interface and some crate-private hooks. The command is src/cli,
+// over the public Rust interface and `command`.
 #[cfg(feature = "capi")]
 mod capi;
 #[doc(hidden)]
@@ -94,7 +95,7 @@ mod client;
 mod lease;
 mod lock;
 
-// The one thread of a client, which renews leases, tells of events, and sends again what is owed.
+// The background thread `leasehold` of a client, which renews leases, tells of events, and sends again what is owed.
 mod keeper;
 
 // Who of this process is next, what it asks the store, and who listens for messages.

@@ -219,7 +219,7 @@ fn c5_a_turn_ends_once() {
 fn handed() -> Arc<Grant> {
     let token = "00112233445566778899aabbccddeeff".parse().unwrap();
     let identity = Identity { name: Arc::from(&b"n"[..]), token, fence: 1, ttl: ms(9000) };
-    let legacy = Legacy::handed(START, ms(1000), at(50));
+    let legacy = StartingValidity::handed(START, ms(1000), at(50));
     Grant::succeeding(identity, terms(9000), legacy, START).unwrap()
 }
 

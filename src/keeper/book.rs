@@ -17,7 +17,7 @@ pub(super) struct Book {
     pub(super) ends: BTreeMap<(Moment, u64), Arc<Grant>>,
     pub(super) closing: Option<Deadline>,
     /// When the store was last found to be another one than before: its grants are lost.
-    pub(super) lost_at: Moment,
+    pub(super) store_lost_at: Moment,
     /// The shortest time from a grant's beginning to its first action, among the grants that were
     /// filed since this was last taken.
     pub(super) brief: Option<Duration>,

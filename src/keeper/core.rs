@@ -104,7 +104,8 @@ impl Core {
     /// closed meanwhile, the grant ends and is given.
     pub(crate) fn keep(&self, grant: &Arc<Grant>) -> Result<(), Error> {
         let mut book = self.book.lock();
-        let (is_closing, is_lost) = (book.closing.is_some(), grant.is_older_than(book.lost_at));
+        let (is_closing, is_lost) =
+            (book.closing.is_some(), grant.is_older_than(book.store_lost_at));
         if !is_closing && !is_lost {
             let due = book.insert(Arc::clone(grant));
             drop(book);
@@ -120,8 +121,8 @@ impl Core {
             return Ok(());
         }
         if grant.end(now) != Ended::Before {
-            self.ended(grant, now);
-            self.leave_by(grant.owed(now), Deadline::after(self.config.io_timeout));
+            self.observe_hold(grant, now);
+            self.owe_or_give_by(grant.owed(now), Deadline::after(self.config.io_timeout));
         }
         Err(Error::bare(ErrorKind::Closed))
     }
@@ -229,8 +230,8 @@ impl Core {
         self.metrics.of(Group::of(&self.config.metrics_groups, name))
     }
 
-    /// A lease that was held is over.
-    pub(crate) fn ended(&self, grant: &Grant, now: Moment) {
+    /// Measures how long a lease was held that is over.
+    pub(crate) fn observe_hold(&self, grant: &Grant, now: Moment) {
         self.metrics.of(grant.terms.group).hold.observe(grant.since, now);
     }
 
@@ -248,9 +249,9 @@ impl Core {
 
     fn owe_as(&self, owed: Owed, concern: Concern) -> bool {
         let now = Moment::now();
-        let is_sent = self.outbox.owe(owed, concern, now);
+        let will_be_sent = self.outbox.owe(owed, concern, now);
         self.wake_by(now);
-        is_sent
+        will_be_sent
     }
 
     /// Gives without waiting for the reply, where the store can do so.
@@ -276,7 +277,7 @@ impl Core {
             }
             // The client was closed meanwhile, and no thread reads the reply. A give may be sent
             // twice.
-            None if self.outbox.is_over() => self.leave_by(owed, deadline),
+            None if self.outbox.is_over() => self.owe_or_give_by(owed, deadline),
             None => {}
         }
     }
@@ -309,11 +310,11 @@ impl Core {
 
     /// Leaves a give to the keeper. If the keeper has ended, this thread sends it: waiters wait for
     /// it.
-    pub(crate) fn leave(&self, owed: Owed) {
-        self.leave_by(owed, Deadline::after(LEAVE_WAIT));
+    pub(crate) fn owe_or_give(&self, owed: Owed) {
+        self.owe_or_give_by(owed, Deadline::after(LEAVE_WAIT));
     }
 
-    fn leave_by(&self, owed: Owed, deadline: Deadline) {
+    fn owe_or_give_by(&self, owed: Owed, deadline: Deadline) {
         let identity = owed.identity.clone();
         if self.owe(owed) {
             return;
@@ -327,7 +328,7 @@ impl Core {
     /// Leaves to the keeper the gives that a queue asks for.
     pub(crate) fn owe_all(&self, owing: impl IntoIterator<Item = Owing>) {
         for (name, Owe { token, ttl, until }) in owing {
-            self.leave(Owed { identity: Identity { name, token, fence: 0, ttl }, until });
+            self.owe_or_give(Owed { identity: Identity { name, token, fence: 0, ttl }, until });
         }
     }
 

@@ -22,7 +22,8 @@ impl Core {
     /// The store said that these grants' tokens do not have the lock. If a turn was released meanwhile,
     /// nothing is lost; if it was passed on, no turn goes on under that token.
     pub(super) fn not_held(&self, grants: &[Arc<Grant>], now: Moment, ask: Option<Deadline>) {
-        let lost: Vec<_> = grants.iter().filter_map(|grant| self.stop(grant, now)).collect();
+        let lost: Vec<_> =
+            grants.iter().filter_map(|grant| self.end_current_turn(grant, now)).collect();
         self.report_all(&lost, LossReason::NotHeld, ask.map(|by| (Lane::Keeper, by)));
     }
 
@@ -48,9 +49,8 @@ impl Core {
         }
     }
 
-    /// Ends the turn that goes on under a grant that the store has no more, and returns that turn's
-    /// grant.
-    fn stop(&self, grant: &Arc<Grant>, now: Moment) -> Option<Arc<Grant>> {
+    /// Ends the turn that now goes on under the token of this one, and returns it.
+    fn end_current_turn(&self, grant: &Arc<Grant>, now: Moment) -> Option<Arc<Grant>> {
         if grant.end(now) != Ended::Before {
             return Some(Arc::clone(grant));
         }
@@ -68,7 +68,7 @@ impl Core {
         let now = Moment::now();
         self.metrics.of(grant.terms.group).lost.add_one();
         if grant.was_held() {
-            self.ended(grant, now);
+            self.observe_hold(grant, now);
         }
         self.owe_all(self.room.lost(&grant.identity, now));
         if reason == LossReason::NotHeld {

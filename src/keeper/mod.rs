@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, fence};
 use std::time::Duration;
 
 pub(crate) use self::core::Core;
-pub(crate) use self::others::{held_by, held_here};
+pub(crate) use self::others::{held_by, held_in_client};
 use crate::clock::Deadline;
 use crate::config::Config;
 use crate::error::{Error, ErrorKind};

@@ -42,7 +42,7 @@ pub(crate) fn held_by(core: &Core, thread: ThreadId, name: &[u8]) -> Option<Arc<
 }
 
 /// The same, by this client alone.
-pub(crate) fn held_here(core: &Core, thread: ThreadId, name: &[u8]) -> Option<Arc<Grant>> {
+pub(crate) fn held_in_client(core: &Core, thread: ThreadId, name: &[u8]) -> Option<Arc<Grant>> {
     held_in(core, thread, &[&*core.config.prefix, name].concat())
 }
 

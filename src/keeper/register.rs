@@ -98,13 +98,12 @@ impl Register {
     }
 
     /// Whether to ask the store now if it could lose grants: once.
-    pub(super) fn asks(&self) -> bool {
+    pub(super) fn take_ask(&self) -> bool {
         self.asks.swap(false, Relaxed)
     }
 
-    /// Whether to tell the store. A client that does not want to be known has nothing more to do
-    /// here.
-    pub(super) fn tells(&self) -> bool {
+    /// Whether to tell the store. A client that does not want to be known rests for good.
+    pub(super) fn tells_or_rests(&self) -> bool {
         if !self.tells {
             self.is_used.store(true, SeqCst);
             self.due.store(Moment::NEVER.as_nanos(), SeqCst);
@@ -186,7 +185,7 @@ mod tests {
         let register = Register::new(false, true);
         assert_eq!(register.note(|| at(0.0)), Some(at(0.05)));
         assert!(register.begins(at(0.05), at(60.0), || true));
-        assert!(register.asks() && !register.asks() && !register.tells());
+        assert!(register.take_ask() && !register.take_ask() && !register.tells_or_rests());
         assert_eq!((register.due(), register.note(|| at(1.0))), (Moment::NEVER, None));
     }
 }

@@ -40,7 +40,7 @@ pub(super) fn run(core: &Core) {
         let grants = core.book.lock().clear();
         for grant in grants.iter().filter(|grant| grant.end(now) != Ended::Before) {
             core.metrics.of(grant.terms.group).lost.add_one();
-            core.ended(grant, now);
+            core.observe_hold(grant, now);
             let reason = LossReason::NotRenewed;
             *grant.loss.lock() = Some(Loss { reason, detail: None });
             core.raise(&grant.identity, grant.id, EventKind::Lost(reason), None);
@@ -81,7 +81,7 @@ fn rounds(core: &Core) {
                 }
             }
         };
-        tend(core, due, &mut jitter, &mut is_failing);
+        act_on_due(core, due, &mut jitter, &mut is_failing);
         let now = Moment::now();
         if core.due() <= now {
             core.store.tend(
@@ -132,7 +132,7 @@ fn deadline(core: &Core) -> Deadline {
 }
 
 /// Renews, warns and tells losses, and files the grants that live on anew.
-fn tend(core: &Core, due: Vec<Arc<Grant>>, jitter: &mut Jitter, is_failing: &mut bool) {
+fn act_on_due(core: &Core, due: Vec<Arc<Grant>>, jitter: &mut Jitter, is_failing: &mut bool) {
     let now = Moment::now();
     let mut renewals = Vec::with_capacity(due.len());
     let mut rest = Vec::new();
@@ -207,7 +207,7 @@ fn lose_all(core: &Core) {
     let now = Moment::now();
     let grants: Vec<_> = {
         let mut book = core.book.lock();
-        book.lost_at = now;
+        book.store_lost_at = now;
         core.losses.fetch_add(1, Ordering::Relaxed);
         book.ends.values().cloned().collect()
     };
@@ -270,7 +270,7 @@ fn register(core: &Core, jitter: &mut Jitter) {
     }
     // Renewals wait meanwhile, and may go to another server.
     let by = deadline(core).min(Deadline::after(core.config.io_timeout / 4));
-    if core.register.asks() {
+    if core.register.take_ask() {
         match core.store.weakness(by) {
             Ok(None) => {}
             Ok(Some(why)) => {
@@ -281,7 +281,7 @@ fn register(core: &Core, jitter: &mut Jitter) {
             Err(error) => say!(Debug, "guard-unknown", error = error),
         }
     }
-    if !core.register.tells() {
+    if !core.register.tells_or_rests() {
         return;
     }
     if let Err(error) = core.introduce_client(by) {
@@ -298,7 +298,7 @@ fn close(core: &Core, grants: Vec<Arc<Grant>>, deadline: Deadline) {
     outbox.close(now);
     for grant in &grants {
         if grant.end(now) != Ended::Before {
-            core.ended(grant, now);
+            core.observe_hold(grant, now);
             outbox.owe(grant.owed(now), Concern::Doubt, now);
         }
     }

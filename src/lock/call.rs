@@ -1,5 +1,6 @@
-//! One call that takes a lock: by when its requests have to be answered, what the answers mean, and
-//! what an unknown outcome leaves to clean up.
+//! One call that takes a lock: by when its requests have to be answered, what a grant or a
+//! failure becomes, and what an unknown outcome leaves to clean up. The loop and its requests are in
+//! `steps.rs`.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,7 +11,7 @@ use super::state::{AcquireState, Policy};
 use crate::clock::{Deadline, Moment};
 use crate::config::spoken;
 use crate::error::{Error, ErrorKind};
-use crate::grant::{Grant, Legacy};
+use crate::grant::{Grant, StartingValidity};
 use crate::keeper::{Core, Keeper, Owed, held_by};
 use crate::lease::Lease;
 use crate::metrics::Series;
@@ -42,7 +43,7 @@ const CLAIM_AFTER: Duration = Duration::from_millis(50);
 const FRESH: u32 = 8;
 
 /// When a wait looks who has the lock.
-pub(super) fn look_at(start: Moment, limit: Moment) -> Moment {
+pub(super) fn holder_look_due(start: Moment, limit: Moment) -> Moment {
     match limit.since(start) {
         _ if limit == Moment::NEVER => limit,
         wait if wait < LEAST_WAIT => Moment::NEVER,
@@ -103,7 +104,7 @@ impl<'a, 'c> AcquireCall<'a, 'c> {
     pub(super) fn turn(
         &mut self,
         turn: Turn,
-        legacy: Option<Legacy>,
+        legacy: Option<StartingValidity>,
     ) -> Result<Option<Lease>, Error> {
         let (core, terms, now) = (self.core, self.state.terms, Moment::now());
         let Turn { token, fence, validity, followed } = turn;
@@ -117,7 +118,7 @@ impl<'a, 'c> AcquireCall<'a, 'c> {
             {
                 // Other threads wait for turns under this grant, so its whole ttl will be used.
                 let claim = if followed { now } else { claim_at((since, span), now) };
-                let legacy = Legacy::handed(since, span, claim);
+                let legacy = StartingValidity::handed(since, span, claim);
                 Grant::succeeding(identity.clone(), terms, legacy, now)
             }
             (Validity::Whole { sent: since } | Validity::Window { since, .. }, _) => {
@@ -134,7 +135,7 @@ impl<'a, 'c> AcquireCall<'a, 'c> {
         }
         // The next thread of the queue goes on from here.
         core.owe_all(core.room.lost(&identity, Moment::now()));
-        core.leave(self.owed(token, now.plus(terms.ttl)));
+        core.owe_or_give(self.owed(token, now.plus(terms.ttl)));
         Ok(None)
     }
 
@@ -312,8 +313,8 @@ impl<'a, 'c> AcquireCall<'a, 'c> {
         is_a_threads.then(|| held_by(self.core, thread, &self.lock.name)).flatten()
     }
 
-    /// Why a wait ends without a lease.
-    pub(super) fn over(&mut self) -> Error {
+    /// Why a wait ends without a lease. Counts a timeout, and takes the store's trouble out of the state.
+    pub(super) fn take_end_error(&mut self) -> Error {
         if let Some(trouble) = self.state.store.trouble.take() {
             return trouble;
         }
@@ -338,8 +339,8 @@ impl<'a, 'c> AcquireCall<'a, 'c> {
     }
 }
 
-/// A call that ends without a lease, also by a panic in the caller's check, leaves its place among
-/// the waiters. A child that was forked during the call leaves nothing.
+/// A call that ends without a lease, also by a panic in the caller's check, gives up its place
+/// among the waiters. A child that was forked during the call leaves nothing.
 impl Drop for AcquireCall<'_, '_> {
     fn drop(&mut self) {
         if let Some((turn, legacy)) = self.leave() {
@@ -347,7 +348,7 @@ impl Drop for AcquireCall<'_, '_> {
         }
         let stands = self.state.phase.trying().and_then(|trying| trying.stands);
         if let Some(until) = stands.filter(|_| self.keeper.is_here()) {
-            self.core.leave(self.owed(self.state.token, until));
+            self.core.owe_or_give(self.owed(self.state.token, until));
         }
     }
 }

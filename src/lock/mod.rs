@@ -1,18 +1,18 @@
 //! The lock: a name, options, and the ways to take it. A cheap handle that holds nothing.
 
-mod acquiring;
 mod breaking;
 mod call;
+mod future;
 mod state;
+mod steps;
 mod stuck;
 mod wait_mode;
-mod waiting;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use self::acquiring::Acquiring;
 pub use self::breaking::{Break, break_shown, last_breach};
+pub use self::future::Acquiring;
 pub use self::wait_mode::WaitMode;
 use crate::clock::{Deadline, Moment};
 use crate::config::limits::{MAX_FENCE, MIN_RENEWED_TTL};
@@ -145,7 +145,7 @@ impl Lock {
     /// name or option that can never work, before anything is sent.
     pub fn try_acquire(&self) -> Result<Option<Lease>, Error> {
         let terms = self.check()?;
-        self.named(waiting::try_acquire(self, terms))
+        self.named(steps::try_acquire(self, terms))
     }
 
     /// Takes the lock, waiting for it as long as [`wait`](Lock::wait) says.
@@ -243,7 +243,7 @@ impl Lock {
 
     fn take(&self, wait: Option<Duration>, check: Option<Check<'_>>) -> Result<Lease, Error> {
         let terms = self.check()?;
-        self.named(waiting::acquire(self, terms, wait, check))
+        self.named(steps::acquire(self, terms, wait, check))
     }
 
     fn named<T>(&self, result: Result<T, Error>) -> Result<T, Error> {

@@ -18,9 +18,9 @@ pub(super) enum Policy {
     Return,
     /// It polls.
     ///
-    /// `leaves_place`: it keeps its place between polls, on stores that order those who poll (SQLite,
-    /// MySQL). Never for a single try: the place that it leaves would block its own next try.
-    Spin { leaves_place: bool },
+    /// `keeps_place`: it keeps its place between polls, on stores that order those who poll (SQLite,
+    /// MySQL). Never for a single try: the place that it keeps would block its own next try.
+    Spin { keeps_place: bool },
     /// It joins its process's queue for the name.
     Queue,
 }
@@ -34,7 +34,7 @@ pub(super) struct AcquireState {
     pub(super) limit: Moment,
     /// The call's number with the crew, if it is a future: no thread waits with it.
     pub(super) parked: Option<u64>,
-    /// With which it tries by itself, and then joins the queue.
+    /// The token with which it tries by itself, and then joins the queue.
     pub(super) token: Token,
     /// How often it has asked for the lock.
     pub(super) tries: u32,

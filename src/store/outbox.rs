@@ -19,8 +19,8 @@
 //! | --- | --- | --- |
 //! | waiting | [`Delivery::Waiting`] | The keeper sends it when it is due. A take or a look of the same name sends it sooner, in front of itself. |
 //! | written, unread | [`Delivery::Written`] | Whoever next reads the connection: a caller in front of its own reply (`Peer::skip`), or the keeper (`Single::read_idle`). |
-//! | undone | `is_undone` | A server did not carry out the last copy that was answered: it is no master, or not a byte was sent. The give is sent again. Requests that went out behind this copy saw the lock taken, so they are sent again, too (`Single::reload`). |
-//! | answered | `is_answered` | A server said that the token does not have the lock. A [doubt](Concern::Doubt) goes on until a delayed take cannot arrive any more, but in front of no take. All others are over. |
+//! | not done | `was_not_done` | A server did not carry out the last copy that was answered: it is no master, or not a byte was sent. The give is sent again. Requests that went out behind this copy saw the lock taken, so they are sent again, too (`Single::reload`). |
+//! | denied | `was_not_ours` | A server said that the token does not have the lock. A [doubt](Concern::Doubt) goes on until a delayed take cannot arrive any more, but in front of no take. All others are over. |
 //! | late | `List::late` | A [release](Concern::Release) came too late, or nobody knows whether it came. The keeper tells that once ([`take_late`](Outbox::take_late)); the give goes on as a doubt. |
 //! | over | not in the list | The server said `Given`; or by `until` the store has forgotten the token in any case. |
 //!
@@ -43,7 +43,8 @@
 //!    connection is there already.
 //! 5. **No give is lost behind its own take.** On one of several servers a give may overtake a take of its
 //!    token on another connection, and releases nothing then. It is owed again when the reply to that
-//!    take was read ([`asked`](Outbox::asked), [`heard`](Outbox::heard)).
+//!    take was read ([`vote_written`](Outbox::vote_written),
+//!    [`vote_read`](Outbox::vote_read)).
 //! 6. **Nothing stays unread.** The keeper reads what nobody else has read after [`READ_AFTER`].
 
 mod owed_give;
@@ -86,7 +87,7 @@ struct List {
     last_id: u64,
     unread_votes: Vec<UnreadVote>,
     /// The connections with unread replies.
-    owing: Vec<(ConnectionId, Oldest)>,
+    unread_connections: Vec<(ConnectionId, ReplyTimes)>,
     late: Vec<LateRelease>,
     /// Tokens that a server of several lacks although they have the lock.
     lacking: Vec<Token>,
@@ -127,12 +128,19 @@ struct UnreadVote {
 }
 
 /// The oldest reply that a connection owes: when its request was sent, and until when it is in time.
-pub(crate) type Oldest = (Moment, Deadline);
+pub(crate) type ReplyTimes = (Moment, Deadline);
 
 /// A release that came too late, or of which nobody knows whether it came.
 pub(crate) struct LateRelease {
     pub(crate) identity: Identity,
     pub(crate) is_unknown: bool,
+}
+
+/// What is to be told of a release: that the lock was gone before, or that nobody knows.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Late {
+    Gone,
+    Unknown,
 }
 
 /// A copy of an owed give, to be sent.
@@ -155,21 +163,21 @@ impl Outbox {
     }
 
     /// A take or an extension was written on a connection, and nobody waits for its reply.
-    pub(crate) fn asked(&self, token: Token, on: ConnectionId) {
+    pub(crate) fn vote_written(&self, token: Token, on: ConnectionId) {
         self.change(|list| list.unread_votes.push(UnreadVote { token, on, then: None }));
     }
 
     /// The oldest reply that a connection owes from now on; none, if all are read.
-    pub(crate) fn owes(&self, on: ConnectionId, oldest: Option<Oldest>) {
+    pub(crate) fn note_oldest_unread(&self, on: ConnectionId, oldest: Option<ReplyTimes>) {
         self.change(|list| {
-            list.owing.retain(|one| one.0 != on);
-            list.owing.extend(oldest.map(|oldest| (on, oldest)));
+            list.unread_connections.retain(|one| one.0 != on);
+            list.unread_connections.extend(oldest.map(|oldest| (on, oldest)));
         });
     }
 
-    /// The reply to [such](Outbox::asked) a request was read, or will not come. `lacks_lock`: the server
+    /// The reply to [such](Outbox::vote_written) a request was read, or will not come. `lacks_lock`: the server
     /// does not have the lock that the token holds on others.
-    pub(crate) fn heard(&self, token: Token, on: ConnectionId, lacks_lock: bool) {
+    pub(crate) fn vote_read(&self, token: Token, on: ConnectionId, lacks_lock: bool) {
         let is_it = |unread: &UnreadVote| unread.token == token && unread.on == on;
         self.change(|list| {
             if let Some(at) = list.unread_votes.iter().position(is_it)
@@ -220,9 +228,9 @@ impl Outbox {
     }
 
     /// Whether a request for this name has to be sent again: a give in front of it was not carried out.
-    pub(crate) fn has_undone(&self, name: &[u8]) -> bool {
+    pub(crate) fn has_give_not_done(&self, name: &[u8]) -> bool {
         let is_it = |entry: &OwedGive| {
-            entry.is_undone && !entry.is_answered && *entry.owed.identity.name == *name
+            entry.was_not_done && !entry.was_not_ours && *entry.owed.identity.name == *name
         };
         !self.is_empty() && self.list.lock().gives.iter().any(is_it)
     }
@@ -293,13 +301,14 @@ impl Outbox {
     }
 
     pub(crate) fn has_unread_from(&self, server: ServerId) -> bool {
-        self.list.lock().owing.iter().any(|(on, _)| on.0 == server)
+        self.list.lock().unread_connections.iter().any(|(on, _)| on.0 == server)
     }
 
     /// Whether a connection owes a reply whose deadline has passed. (It may have come and not be
     /// read.)
     pub(crate) fn is_overdue(&self) -> bool {
-        !self.is_empty() && self.list.lock().owing.iter().any(|(_, (_, by))| by.has_passed())
+        !self.is_empty()
+            && self.list.lock().unread_connections.iter().any(|(_, (_, by))| by.has_passed())
     }
 
     pub(crate) fn take_late(&self) -> Vec<LateRelease> {
@@ -327,7 +336,7 @@ impl Outbox {
     }
 
     /// How many gives are owed now.
-    pub(crate) fn owed(&self) -> usize {
+    pub(crate) fn count_gives(&self) -> usize {
         self.list.lock().gives.len()
     }
 
@@ -369,8 +378,8 @@ impl Outbox {
     fn change<T>(&self, with: impl FnOnce(&mut List) -> T) -> T {
         let mut list = self.list.lock();
         let changed = with(&mut list);
-        let List { gives, unread_votes, owing, late, lacking, votes, .. } = &*list;
-        let sent = gives.len() + unread_votes.len() + owing.len();
+        let List { gives, unread_votes, unread_connections, late, lacking, votes, .. } = &*list;
+        let sent = gives.len() + unread_votes.len() + unread_connections.len();
         let count = sent + late.len() + lacking.len() + votes.len();
         self.count.store(count, Ordering::SeqCst);
         changed
@@ -399,7 +408,7 @@ impl List {
         let any = fences.contains(&0);
         entry.owed.identity.fence = if any { 0 } else { fences[0].max(fences[1]) };
         entry.owed.until = entry.owed.until.max(owed.until);
-        entry.is_answered = false;
+        entry.was_not_ours = false;
     }
 
     /// Copies of the gives of a name, to be sent in front of a request; not of those of which the last
@@ -407,7 +416,7 @@ impl List {
     fn repeat(&mut self, name: &[u8], on: Option<ConnectionId>) -> impl Iterator<Item = GiveCopy> {
         let is_owed = move |entry: &&mut OwedGive| {
             let is_there = on.is_some() && entry.last_on() == on;
-            *entry.owed.identity.name == *name && !is_there && !entry.is_answered
+            *entry.owed.identity.name == *name && !is_there && !entry.was_not_ours
         };
         let owed = self.gives.iter_mut().rev().filter(is_owed).take(MOST_IN_FRONT);
         owed.map(move |entry| entry.send(on))
@@ -420,7 +429,7 @@ impl List {
         let Some(unread) = entry.copy_answered(on, outcome) else { return };
         if !is_given && unread > 0 {
             // Another copy may have done it.
-            entry.is_answered |= outcome.is_ok();
+            entry.was_not_ours |= outcome.is_ok();
             return;
         }
         self.settle(at, is_given, outcome);
@@ -429,18 +438,17 @@ impl List {
     /// A copy was carried out, or the last one was answered: the give is over, or waits to be sent again.
     fn settle(&mut self, at: usize, is_given: bool, outcome: &Outcome) {
         let (entry, now) = (&mut self.gives[at], Moment::now());
-        // What is to be told: that the outcome is unknown (true), or that the lock was gone (false).
         let mut told = None;
         let is_done = match outcome {
             Ok(_) if is_given => true,
             Ok(_) => {
-                entry.is_answered = true;
-                told = Some(false);
+                entry.was_not_ours = true;
+                told = Some(Late::Gone);
                 entry.concern != Concern::Doubt || self.is_closing
             }
             Err(failure) => {
-                if !entry.is_undone {
-                    told = Some(failure.sent.is_some());
+                if !entry.was_not_done {
+                    told = Some(if failure.sent.is_some() { Late::Unknown } else { Late::Gone });
                 }
                 if entry.tries == 0 {
                     // The store may keep the lock for a ttl from now, even if less was asked for.
@@ -450,13 +458,14 @@ impl List {
             }
         };
         let is_over = is_done || now >= entry.owed.until;
-        let told = told.or((is_over && !is_given).then_some(false));
+        let told = told.or((is_over && !is_given).then_some(Late::Gone));
         if entry.concern == Concern::Part && (is_given || told.is_some()) {
             let reply = outcome.as_ref().ok().map(|answer| answer.reply);
             self.votes.push((entry.owed.identity.token, reply));
             entry.concern = Concern::AnyReply;
         }
-        if let Some(is_unknown) = told.filter(|_| entry.concern == Concern::Release) {
+        if let Some(late) = told.filter(|_| entry.concern == Concern::Release) {
+            let is_unknown = late == Late::Unknown;
             self.late.push(LateRelease { identity: entry.owed.identity.clone(), is_unknown });
             entry.concern = Concern::Doubt;
         }
@@ -471,7 +480,7 @@ impl List {
     }
 
     fn oldest_unread(&self) -> Option<Moment> {
-        self.owing.iter().map(|(_, (sent, _))| *sent).min()
+        self.unread_connections.iter().map(|(_, (sent, _))| *sent).min()
     }
 }
 

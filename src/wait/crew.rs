@@ -34,7 +34,7 @@ pub(crate) struct ParkedSleep {
     /// When the call is over: from then on, going on with it blocks no thread.
     pub(crate) ends: Moment,
     /// No thread reads the messages that could wake it.
-    pub(crate) is_unheard: bool,
+    pub(crate) needs_listener: bool,
     /// The store has not answered it of late, and may not the next time.
     pub(crate) is_stuck: bool,
 }
@@ -298,10 +298,10 @@ impl Roster {
         self.stuck -= usize::from(entry.is_stuck);
         let is_woken = matches!(entry.phase, CallPhase::GoesOn { is_woken: true });
         let until = match rest {
-            Some(ParkedSleep { until, ends, is_unheard, is_stuck }) => {
+            Some(ParkedSleep { until, ends, needs_listener, is_stuck }) => {
                 entry.is_stuck = is_stuck;
                 entry.ends = if entry.ends == Moment::ZERO { Moment::ZERO } else { ends };
-                self.unheard = if is_unheard { Some(number) } else { self.unheard };
+                self.unheard = if needs_listener { Some(number) } else { self.unheard };
                 until
             }
             // Its future was dropped meanwhile: it goes on once more, to release its lease.

@@ -39,7 +39,7 @@ pub(crate) struct LocalQueue {
     turns: Vec<(u64, Turn)>,
     /// Tokens whose lock was left taken on purpose before the answer to a take for them was read.
     /// Undoing that take would free a lock that another process may have gone on with.
-    left: Vec<Token>,
+    left_taken: Vec<Token>,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -71,8 +71,8 @@ enum Follows {
 
 impl LocalQueue {
     pub(crate) fn new(limits: Limits) -> LocalQueue {
-        let (waiters, place, held, turns, left) = Default::default();
-        LocalQueue { limits, waiters, place, held, turns, left }
+        let (waiters, place, held, turns, left_taken) = Default::default();
+        LocalQueue { limits, waiters, place, held, turns, left_taken }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -86,7 +86,7 @@ impl LocalQueue {
 
     /// The waiter whose place is in the store's queue, or is to be, while nothing is under way for
     /// it: only the store can give it a turn.
-    pub(crate) fn standing_head(&self) -> Option<u64> {
+    pub(crate) fn only_store_can_wake(&self) -> Option<u64> {
         self.place.filter(|place| !place.asking).and(self.head())
     }
 
@@ -353,7 +353,7 @@ impl LocalQueue {
         let next = self.head();
         let follows = self.following(token, fence, in_time) == Some(Follows::Now);
         let is_it = |held: &&mut SharedGrant| held.place.token == token && held.fence == fence;
-        let Some(held) = self.held.as_mut().filter(is_it) else { return Ending::ALONE };
+        let Some(held) = self.held.as_mut().filter(is_it) else { return Ending::TO_STORE };
         if let Some(id) = next.filter(|_| follows) {
             self.waiters.pop_front();
             held.fence += 1;
@@ -387,20 +387,19 @@ impl LocalQueue {
     /// The lock stays taken although the turn is over: it was left to run out.
     pub(crate) fn left_taken(&mut self, token: Token) -> Option<u64> {
         if self.held_by(token)?.place.asking {
-            self.left.push(token);
+            self.left_taken.push(token);
         }
         self.end_grant();
         self.head()
     }
 
-    /// An answer for a token that does not wait any more. If the token holds the lock, or has left
-    /// it taken, there is nothing to do. Otherwise whatever its take did in the store is undone.
+    /// Undoes what a take did whose token neither holds the lock nor has left it taken.
     fn stray(&mut self, token: Token, ttl: Duration, until: Moment) -> Effects {
         let mut owe = None;
         if let Some(held) = self.held_by(token) {
             held.place.asking = false;
-        } else if let Some(index) = self.left.iter().position(|left| *left == token) {
-            self.left.swap_remove(index);
+        } else if let Some(index) = self.left_taken.iter().position(|left| *left == token) {
+            self.left_taken.swap_remove(index);
         } else {
             owe = Some(Owe { token, ttl, until });
         }

@@ -85,6 +85,7 @@ pub(crate) enum Ending {
 }
 
 impl Ending {
-    /// The end of a turn that was not under a grant of this queue.
-    pub(crate) const ALONE: Ending = Ending::Give { take: None, until: None };
+    /// Give to the store and nothing else. Also where threads wait here: a holder that tried alone has
+    /// no `SharedGrant`, so its waiters are told by the store.
+    pub(crate) const TO_STORE: Ending = Ending::Give { take: None, until: None };
 }

@@ -9,6 +9,7 @@
 #[cfg(all(test, shuttle))]
 #[path = "../explore/threads/room.rs"]
 mod explored;
+mod listening;
 #[cfg(test)]
 #[cfg(not(shuttle))]
 mod tests;
@@ -27,7 +28,7 @@ use super::local::LocalQueue;
 use super::plan::{Ask, Effects, Ending, Limits, Owe};
 use crate::clock::Moment;
 use crate::error::Error;
-use crate::grant::{Legacy, Terms};
+use crate::grant::{StartingValidity, Terms};
 use crate::store::{Identity, Notice, Outcome, ServerId, Teller};
 use crate::sync::{AtomicUsize, Condvar, Mutex, MutexGuard};
 use crate::token::Token;
@@ -73,7 +74,7 @@ struct Sleeper {
     /// Something has happened since it last looked.
     woken: bool,
     /// The validity that comes with a turn that was passed on.
-    legacy: Option<Legacy>,
+    legacy: Option<StartingValidity>,
 }
 
 /// Where a waiter sleeps.
@@ -146,12 +147,12 @@ impl Room {
     pub(crate) fn end_turn(
         &self,
         identity: &Identity,
-        legacy: Option<Legacy>,
+        legacy: Option<StartingValidity>,
         look: impl FnOnce() -> bool,
         mut now: Moment,
     ) -> Ending {
         if !self.is_occupied() {
-            return Ending::ALONE;
+            return Ending::TO_STORE;
         }
         let Identity { name, token, fence, .. } = identity;
         let in_time = legacy.is_some();
@@ -166,9 +167,9 @@ impl Room {
                 queue.nobody_waits(*token);
             }
         }
-        let Some(queue) = waiters.queues.get_mut(name) else { return Ending::ALONE };
+        let Some(queue) = waiters.queues.get_mut(name) else { return Ending::TO_STORE };
         let ending = queue.end_turn(*token, *fence, in_time, now);
-        let head = queue.standing_head();
+        let head = queue.only_store_can_wake();
         match ending {
             Ending::Passed(id) => {
                 if let Some(sleeper) = waiters.sleepers.get_mut(&id) {

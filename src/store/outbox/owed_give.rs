@@ -14,9 +14,9 @@ pub(super) struct OwedGive {
     pub(super) tries: u32,
     /// A server said of the last answered copy that it did not carry it out, and may do so later or
     /// elsewhere.
-    pub(super) is_undone: bool,
+    pub(super) was_not_done: bool,
     /// A server said that the token does not have the lock.
-    pub(super) is_answered: bool,
+    pub(super) was_not_ours: bool,
 }
 
 pub(super) enum Delivery {
@@ -29,8 +29,8 @@ pub(super) enum Delivery {
 
 impl OwedGive {
     pub(super) fn new(owed: Owed, concern: Concern, delivery: Delivery) -> OwedGive {
-        let (id, tries, is_undone, is_answered) = Default::default();
-        OwedGive { id, owed, concern, delivery, tries, is_undone, is_answered }
+        let (id, tries, was_not_done, was_not_ours) = Default::default();
+        OwedGive { id, owed, concern, delivery, tries, was_not_done, was_not_ours }
     }
 
     pub(super) fn is_waiting(&self) -> bool {
@@ -65,7 +65,7 @@ impl OwedGive {
             *last_on = None;
         }
         // Requests behind this copy found the lock taken, even if another copy releases it.
-        self.is_undone = matches!(outcome, Err(Failure { sent: None, error })
+        self.was_not_done = matches!(outcome, Err(Failure { sent: None, error })
             if error.is_retriable() && (on.is_some() || error.kind().is_not_now()));
         Some(*copies)
     }
@@ -84,7 +84,7 @@ impl OwedGive {
             Delivery::Written { copies, .. } => copies,
         };
         self.delivery = Delivery::Written { copies: unread + 1, on };
-        self.is_undone = false;
+        self.was_not_done = false;
         GiveCopy { id: self.id, identity: self.owed.identity.clone() }
     }
 }

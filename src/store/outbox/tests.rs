@@ -88,12 +88,12 @@ fn a_copy_that_was_not_done_counts_though_the_keeper_has_sent_another() {
     assert_eq!(outbox.take_due(Moment::now(), 10).len(), 1);
     assert_eq!(in_front(&outbox, "a", TWO).len(), 1);
     outbox.answered(give, Some(TWO), &not_done);
-    assert!(outbox.has_undone(b"a"), "the take behind it is to be repeated");
+    assert!(outbox.has_give_not_done(b"a"), "the take behind it is to be repeated");
     assert_eq!(in_front(&outbox, "a", TWO).len(), 1);
     // Once a copy was answered, none stands in front of a take, and none would be repeated for it.
     outbox.answered(give, None, &said(Reply::NotMine));
     outbox.answered(give, Some(TWO), &not_done);
-    assert!(!outbox.has_undone(b"a"));
+    assert!(!outbox.has_give_not_done(b"a"));
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn a_release_that_came_too_late_is_told_once_and_one_that_was_lost_is_sent_again
     assert_eq!(again.len(), 1);
     outbox.tried(&again, &[said(Reply::NotMine)]);
     assert!(late(&outbox).is_empty());
-    assert_eq!(outbox.owed(), 1, "the first one may still be on its way");
+    assert_eq!(outbox.count_gives(), 1, "the first one may still be on its way");
     outbox.close(Moment::now());
     let again = outbox.take_due(Moment::now(), 10);
     outbox.tried(&again, &[said(Reply::NotMine)]);
@@ -129,9 +129,9 @@ fn what_a_server_did_not_do_is_sent_again_and_told_only_if_that_fails() {
         let outbox = Outbox::default();
         let give = dropped(&outbox, "a", 1);
         outbox.answered(give, Some(ONE), &failed(ErrorKind::Unavailable, None));
-        assert!(outbox.has_undone(b"a") && !outbox.has_undone(b"b"));
+        assert!(outbox.has_give_not_done(b"a") && !outbox.has_give_not_done(b"b"));
         let again = outbox.take_due(Moment::now(), 10);
-        assert!(!outbox.has_undone(b"a"));
+        assert!(!outbox.has_give_not_done(b"a"));
         outbox.tried(&again, &[second]);
         assert_eq!(late(&outbox), told);
     }
@@ -141,11 +141,11 @@ fn what_a_server_did_not_do_is_sent_again_and_told_only_if_that_fails() {
 fn a_take_that_its_give_has_overtaken_is_given_up_when_it_was_answered() {
     let outbox = Outbox::default();
     for on in [ONE, TWO] {
-        outbox.asked(token(1), ONE);
+        outbox.vote_written(token(1), ONE);
         let give = owed("a", 1, 7);
         assert!(outbox.in_front([give.identity.give()], None, Some(on)).is_empty());
         assert!(outbox.take_due(Moment::now(), 10).is_empty());
-        outbox.heard(token(1), ONE, true);
+        outbox.vote_read(token(1), ONE, true);
         let due = outbox.take_due(Moment::now(), 10);
         let fences: Vec<_> = due.iter().map(|one| one.identity.fence).collect();
         assert_eq!(fences, if on == ONE { vec![] } else { vec![7] });
@@ -159,7 +159,7 @@ fn of_a_tokens_attempts_the_last_one_is_given_up_and_any_covers_all() {
     let outbox = Outbox::default();
     for fence in [5, 7, 6, 0, 8] {
         outbox.owe(owed("a", 1, fence), Concern::AnyReply, Moment::now());
-        let due = outbox.owed();
+        let due = outbox.count_gives();
         assert_eq!(due, 1);
     }
     outbox.owe(owed("a", 2, 3), Concern::AnyReply, Moment::now());
@@ -200,12 +200,12 @@ fn a_connection_that_owes_a_reply_is_known_until_it_is_read_whatever_other_copie
         let outbox = Outbox::default();
         let (sent, by) = (Moment::now(), Deadline::after(Duration::ZERO));
         let give = dropped(&outbox, "a", 1);
-        outbox.owes(ONE, Some((sent, by)));
+        outbox.note_oldest_unread(ONE, Some((sent, by)));
         in_front(&outbox, "a", TWO);
         outbox.answered(give, Some(TWO), &said(other));
         assert!(outbox.has_unread(sent) && outbox.is_overdue());
         assert!(outbox.due() <= sent.plus(READ_AFTER));
-        outbox.owes(ONE, None);
+        outbox.note_oldest_unread(ONE, None);
         outbox.answered(give, Some(ONE), &said(Reply::NotMine));
         assert!(!outbox.has_unread(Moment::NEVER) && !outbox.is_overdue());
         assert_eq!(late(&outbox).len(), usize::from(other == Reply::NotMine));
@@ -217,8 +217,8 @@ fn a_connection_that_owes_a_reply_is_known_until_it_is_read_whatever_other_copie
 fn a_token_that_a_server_lacks_is_looked_after_though_nothing_is_unread() {
     let outbox = Outbox::default();
     outbox.were_read(Moment::now());
-    outbox.asked(token(1), ONE);
-    outbox.heard(token(1), ONE, true);
+    outbox.vote_written(token(1), ONE);
+    outbox.vote_read(token(1), ONE, true);
     assert!(outbox.due() <= Moment::now().plus(READ_AFTER));
     assert_eq!(outbox.take_lacking(), [token(1)]);
     assert_eq!(outbox.due(), Moment::NEVER);
@@ -261,9 +261,9 @@ fn a_part_in_a_release_is_owed_until_its_ttl_is_over_and_is_then_an_unknown_vote
     }
     outbox.put_off(now.plus(TTL * 3));
     assert!(outbox.take_due(now, 32).is_empty());
-    assert_eq!(outbox.owed(), 2000);
+    assert_eq!(outbox.count_gives(), 2000);
     assert!(outbox.take_due(now.plus(TTL * 2), 32).is_empty());
-    assert_eq!(outbox.owed(), 0);
+    assert_eq!(outbox.count_gives(), 0);
     let votes = outbox.take_votes();
     assert_eq!((votes.len(), votes[0]), (2000, (token(1), None)));
     assert!(outbox.is_empty());

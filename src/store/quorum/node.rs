@@ -249,7 +249,7 @@ impl Node {
     pub(super) fn owe(&self, gives: &[Request<'_>], concern: Concern) {
         for give in gives {
             if let Request::Give { name, token, fence, ttl } = *give
-                && self.outbox.owed() < MOST_OWED
+                && self.outbox.count_gives() < MOST_OWED
             {
                 let identity = Identity { name: name.into(), token, fence, ttl };
                 let now = Moment::now();

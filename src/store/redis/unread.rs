@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
-use crate::store::outbox::{ConnectionId, Oldest, Outbox};
+use crate::store::outbox::{ConnectionId, Outbox, ReplyTimes};
 use crate::store::{Failure, Identity, ServerId};
 use crate::token::Token;
 
@@ -21,7 +21,7 @@ pub(super) enum Subject {
     Nothing,
     /// A copy of a give, by its number in the outbox.
     Give(u64, Identity),
-    /// A take or an extension on one of several servers, of which enough had answered.
+    /// A take or an extension on one server of several, after enough others had answered.
     Vote(Token),
 }
 
@@ -35,7 +35,7 @@ pub(super) struct UnreadReply {
 
 pub(super) struct UnreadReplies {
     replies: VecDeque<UnreadReply>,
-    /// Which is told what became of them.
+    /// The outbox that is told what became of them. It is set in `Peer::ready`.
     pub(super) outbox: Arc<Outbox>,
     pub(super) on: ConnectionId,
 }
@@ -55,7 +55,7 @@ impl UnreadReplies {
         self.replies.is_empty()
     }
 
-    pub(super) fn push(&mut self, subject: Subject, (sent, by): Oldest) {
+    pub(super) fn push(&mut self, subject: Subject, (sent, by): ReplyTimes) {
         self.replies.push_back(UnreadReply { subject, sent, by });
         if self.len() == 1 {
             self.note_oldest();
@@ -75,7 +75,8 @@ impl UnreadReplies {
 
     /// Tells the outbox of the oldest reply: otherwise the keeper would not read what nobody else reads.
     fn note_oldest(&self) {
-        self.outbox.owes(self.on, self.replies.front().map(|first| (first.sent, first.by)));
+        self.outbox
+            .note_oldest_unread(self.on, self.replies.front().map(|first| (first.sent, first.by)));
     }
 
     /// Not a byte of the last `count` requests was sent: they have no replies.
@@ -89,7 +90,7 @@ impl UnreadReplies {
         for UnreadReply { subject, sent, .. } in lost {
             match subject {
                 Subject::Nothing => {}
-                Subject::Vote(token) => self.outbox.heard(token, self.on, false),
+                Subject::Vote(token) => self.outbox.vote_read(token, self.on, false),
                 Subject::Give(id, _) => {
                     self.outbox.answered(id, Some(self.on), &Err(why(sent)));
                 }

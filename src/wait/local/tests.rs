@@ -33,7 +33,7 @@ impl LocalQueue {
     }
 
     pub(crate) fn forget_what_was_left(&mut self) {
-        self.left.clear();
+        self.left_taken.clear();
     }
 
     pub(crate) fn let_in_who_comes_later(&mut self) {

@@ -1,4 +1,4 @@
-//! One waiter: what it does next, how it sleeps, and who listens meanwhile.
+//! One waiter: what it does next, how it sleeps, and whether it listens meanwhile.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::{Bed, FailedOpening, Owing, Room, Waiters};
 use crate::clock::{Deadline, Moment};
 use crate::error::Error;
-use crate::grant::Legacy;
+use crate::grant::StartingValidity;
 use crate::said::say;
 use crate::store::{Listener, REFUSED};
 use crate::sync::MutexGuard;
@@ -16,16 +16,12 @@ use crate::wait::plan::{Next, Turn};
 
 /// The pause after a wake-up connection could not be opened.
 pub(super) const REOPEN: Duration = Duration::from_millis(100);
-/// How often the crew checks whether it still has to listen.
-const LISTEN: Duration = Duration::from_secs(1);
-/// Stands for the crew where a waiter's number could; those count from 1.
-const THE_CREW: u64 = 0;
 
 /// How long a parked call may sleep, and whether a thread of the crew is to listen for it.
 pub(crate) struct Sleep {
     pub(crate) until: Moment,
     /// No thread reads the wake-up connections.
-    pub(crate) is_unheard: bool,
+    pub(crate) needs_listener: bool,
 }
 
 /// One thread that waits, or one call that is parked. It has to leave in the end.
@@ -36,7 +32,7 @@ pub(crate) struct Waiter {
 }
 
 impl Waiter {
-    pub(crate) fn next(&self, room: &Room, now: Moment) -> (Next, Option<Legacy>) {
+    pub(crate) fn next(&self, room: &Room, now: Moment) -> (Next, Option<StartingValidity>) {
         let mut waiters = room.waiters.lock();
         let waiters = &mut *waiters;
         let (Some(queue), Some(sleeper)) =
@@ -72,7 +68,7 @@ impl Waiter {
             return None;
         }
         let Some(listener) = listener.filter(|listener| self.may_hear(&waiters, *listener)) else {
-            return self.sleep_in_bed(waiters, Sleep { until, is_unheard: false }, now);
+            return self.sleep_in_bed(waiters, Sleep { until, needs_listener: false }, now);
         };
         let open_at = waiters.open_at(&self.name, listener);
         if now >= open_at {
@@ -82,21 +78,21 @@ impl Waiter {
         }
         let until = until.min(open_at);
         // Also where the only open connections tell of other names: their waiters sleep.
-        let is_unheard = waiters.listener.is_none() && listener.are_any_open();
-        if is_unheard && !self.bed.is_parked() {
+        let needs_listener = waiters.listener.is_none() && listener.are_any_open();
+        if needs_listener && !self.bed.is_parked() {
             self.listen(room, waiters, listener, until);
             return None;
         }
         let mut waiters = waiters;
         waiters.could_listen.insert(self.id);
-        self.sleep_in_bed(waiters, Sleep { until, is_unheard }, now)
+        self.sleep_in_bed(waiters, Sleep { until, needs_listener }, now)
     }
 
     /// Whether the store tells this waiter anything: only the one with the place in the store's
     /// queue, and not where the server forbids listening and no other connection is open. A thread
     /// that would hear nothing is not to be woken to listen.
     fn may_hear(&self, waiters: &Waiters, listener: &dyn Listener) -> bool {
-        let head = waiters.queues.get(&self.name).and_then(LocalQueue::standing_head);
+        let head = waiters.queues.get(&self.name).and_then(LocalQueue::only_store_can_wake);
         head == Some(self.id) && (listener.are_any_open() || waiters.refusal(&self.name).is_none())
     }
 
@@ -168,7 +164,7 @@ impl Waiter {
         &self,
         room: &Room,
         now: Moment,
-    ) -> (Option<(Turn, Option<Legacy>)>, Option<Owing>) {
+    ) -> (Option<(Turn, Option<StartingValidity>)>, Option<Owing>) {
         let mut waiters = room.waiters.lock();
         let sleeper = waiters.sleepers.remove(&self.id);
         waiters.could_listen.remove(&self.id);
@@ -183,69 +179,6 @@ impl Waiter {
             effects
         });
         (turn.map(|turn| (turn, sleeper.and_then(|sleeper| sleeper.legacy))), owing)
-    }
-}
-
-impl Room {
-    /// This thread is about to be busy elsewhere, so another one is to listen.
-    pub(crate) fn step_aside(&self) {
-        self.waiters.lock().nominate();
-    }
-
-    /// Listens for parked calls, as long as any of them could listen and no thread does.
-    pub(crate) fn listen(&self, listener: &dyn Listener) {
-        let ends = Ends(self);
-        while self.begins(listener) {
-            self.hear(listener, Moment::now().plus(LISTEN));
-        }
-        drop(ends);
-    }
-
-    fn begins(&self, listener: &dyn Listener) -> bool {
-        let mut waiters = self.waiters.lock();
-        let Waiters { could_listen, sleepers, .. } = &*waiters;
-        let is_parked = |id: &u64| sleepers.get(id).is_some_and(|sleeper| sleeper.bed.is_parked());
-        let begins = waiters.listener.is_none()
-            && !self.is_closed()
-            && could_listen.iter().any(is_parked)
-            && listener.are_any_open();
-        if begins {
-            waiters.listener = Some(THE_CREW);
-        }
-        begins
-    }
-
-    /// Reads messages until then, and passes them to their queues. Another one may listen
-    /// afterwards.
-    fn hear(&self, listener: &dyn Listener, until: Moment) {
-        let heard = listener.hear(until);
-        let mut waiters = self.waiters.lock();
-        waiters.listener = None;
-        let now = Moment::now();
-        match heard {
-            Ok(notices) => {
-                notices.into_iter().for_each(|(by, notice)| waiters.notice(by, notice, now));
-            }
-            Err(error) => {
-                // A connection has ended, and messages may be lost: waiters that counted on it have
-                // to ask.
-                waiters.reopened(now, |name| !listener.are_all_open(name));
-                // With no mutex held: the program's logger may close this very client.
-                drop(waiters);
-                say!(Debug, "wake-up-ended", error = error);
-            }
-        }
-    }
-}
-
-/// When the crew stops listening, also by a panic, another waiter is to listen.
-struct Ends<'a>(&'a Room);
-
-impl Drop for Ends<'_> {
-    fn drop(&mut self) {
-        let mut waiters = self.0.waiters.lock();
-        waiters.listener.take_if(|listener| *listener == THE_CREW);
-        waiters.nominate();
     }
 }
 

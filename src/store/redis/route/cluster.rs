@@ -118,7 +118,7 @@ impl Cluster {
 
     /// Whether a take did not get the lock of this name while a give of it was not done.
     fn is_in_vain(&self, name: Option<&[u8]>, answer: &Carried) -> bool {
-        name.is_some_and(|name| self.outbox.has_undone(name))
+        name.is_some_and(|name| self.outbox.has_give_not_done(name))
             && answer.as_ref().is_ok_and(|heard| lacks_lock(&heard.value))
     }
 

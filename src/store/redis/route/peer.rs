@@ -286,7 +286,7 @@ impl Peer {
                 Subject::Nothing => {}
                 Subject::Vote(token) => {
                     let lacks = answer.is_ok_and(|heard| lacks_lock(&heard.value));
-                    self.outbox.heard(token, wire.unread.on, lacks);
+                    self.outbox.vote_read(token, wire.unread.on, lacks);
                 }
                 Subject::Give(id, identity) => {
                     let mut answer = self.without_refusal(answer);

@@ -87,7 +87,7 @@ impl Single {
     fn reload(&self, lent: &mut Lent<'_>, parcel: &Parcel<'_>, carried: &mut [Carried]) {
         let Parcel { batch, deadline, .. } = *parcel;
         let is_behind =
-            |call| batch.sees(call).is_some_and(|name| self.peer.outbox.has_undone(name));
+            |call| batch.sees(call).is_some_and(|name| self.peer.outbox.has_give_not_done(name));
         // A call that was cut off may have been carried out: that stays the answer.
         let is_again = |call: &usize| {
             self.is_undone(&carried[*call]) || (carried[*call].is_ok() && is_behind(*call))
@@ -267,7 +267,7 @@ impl Pending<'_> {
         let Some(wire) = &mut lent.wire else { return Vec::new() };
         let (outbox, on) = (&single.peer.outbox, wire.unread.on);
         let vote = |token| {
-            outbox.asked(token, on);
+            outbox.vote_written(token, on);
             Subject::Vote(token)
         };
         for call in &batch.calls {

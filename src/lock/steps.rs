@@ -5,15 +5,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::call::{AcquireCall, LAST_CHANCE, look_at};
+use super::call::{AcquireCall, LAST_CHANCE, holder_look_due};
 use super::state::{AcquirePhase, AcquireState, Asking, Policy, Queued};
 use super::stuck::{OWN_AFTER, OWN_REFUSED_AFTER, describe_own_lease, log_own_lease};
 use super::{Lock, WaitMode};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
-use crate::grant::{Legacy, Terms};
+use crate::grant::{StartingValidity, Terms};
 use crate::jitter::Jitter;
-use crate::keeper::{Core, held_here};
+use crate::keeper::{Core, held_in_client};
 use crate::lease::Lease;
 use crate::metrics::CallEnd;
 use crate::store::{Abilities, Answer, Failure, Lane, Place, Reply, Request};
@@ -66,10 +66,10 @@ impl AcquireState {
         let mode = lock.wait_mode;
         let once = wait == Some(Duration::ZERO) || mode.backoff().attempts == Some(1);
         let spins = once || matches!(mode, WaitMode::Spin(_));
-        let policy = if spins { Policy::Spin { leaves_place: !once } } else { Policy::Queue };
+        let policy = if spins { Policy::Spin { keeps_place: !once } } else { Policy::Queue };
         let mut state = AcquireState::new(lock, token, terms, policy);
         state.limit = wait.map_or(Moment::NEVER, |wait| state.start.plus(wait));
-        state.holder.due = look_at(state.start, state.limit);
+        state.holder.due = holder_look_due(state.start, state.limit);
         state
     }
 }
@@ -130,7 +130,7 @@ impl AcquireCall<'_, '_> {
             self.keeper.core()?;
             // A wait asks once at least, and ends in time however often it has to ask.
             if self.state.tries > 0 || !matches!(next, Next::Ask(_)) {
-                self.look_up(now)?;
+                self.check_end(now)?;
             }
         }
         let lease = match next {
@@ -160,7 +160,7 @@ impl AcquireCall<'_, '_> {
 
     /// What the call does next, as its pace says or the queue. What the queue has it ask is under way
     /// from here on.
-    fn next(&mut self, now: Moment) -> (Next, Option<Legacy>) {
+    fn next(&mut self, now: Moment) -> (Next, Option<StartingValidity>) {
         let (token, ttl) = (self.state.token, self.state.terms.first_ttl());
         let queued = match &mut self.state.phase {
             AcquirePhase::Trying(trying) if now < trying.wake => {
@@ -213,7 +213,7 @@ impl AcquireCall<'_, '_> {
         }
         // A lease of another client may still be released by the caller's check or by another
         // thread. Such a wait goes on for a while.
-        let held = held_here(self.core, std::thread::current().id(), &self.lock.name);
+        let held = held_in_client(self.core, std::thread::current().id(), &self.lock.name);
         held.map_or(Ok(()), |held| {
             Err(Error::new(ErrorKind::WouldDeadlock, describe_own_lease(&held)))
         })
@@ -240,7 +240,7 @@ impl AcquireCall<'_, '_> {
     }
 
     /// An error if the wait ends here, by its limit or by the caller's check.
-    fn look_up(&mut self, now: Moment) -> Result<(), Error> {
+    fn check_end(&mut self, now: Moment) -> Result<(), Error> {
         self.state.store.stuck.log(now, self.state.start, self.lock, self.core);
         self.look_own(now)?;
         if let Some(check) = &mut self.check {
@@ -256,7 +256,7 @@ impl AcquireCall<'_, '_> {
             // It may have closed the client, or forked.
             keeper.core()?;
         }
-        if now >= self.state.limit { Err(self.over()) } else { Ok(()) }
+        if now >= self.state.limit { Err(self.take_end_error()) } else { Ok(()) }
     }
 
     /// Sleeps until a moment, or until it is woken; a call that is parked is told how to sleep.
@@ -265,13 +265,13 @@ impl AcquireCall<'_, '_> {
         let AcquireState { limit, holder, own, .. } = &*self.state;
         let until = until.min(*limit).min(holder.due).min(own.due);
         let room = &self.core.room;
-        let Sleep { until, is_unheard } = match &self.state.phase {
+        let Sleep { until, needs_listener } = match &self.state.phase {
             AcquirePhase::Queued(queued) => {
                 let open_by = self.answer_by(Moment::now());
                 queued.waiter.sleep(room, until, self.core.store.listener(), open_by)?
             }
             AcquirePhase::Trying(_) if self.state.parked.is_some() => {
-                Sleep { until, is_unheard: false }
+                Sleep { until, needs_listener: false }
             }
             AcquirePhase::Trying(_) => {
                 room.pause(until);
@@ -279,7 +279,7 @@ impl AcquireCall<'_, '_> {
             }
         };
         let (ends, is_stuck) = (self.ends(), self.state.store.trouble.is_some());
-        Some(ParkedSleep { until, ends, is_unheard, is_stuck })
+        Some(ParkedSleep { until, ends, needs_listener, is_stuck })
     }
 
     /// Looks at the lock. The next look makes up for one that fails.
@@ -381,7 +381,9 @@ impl AcquireCall<'_, '_> {
         }
         match self.state.phase {
             AcquirePhase::Trying(_) => self.pause(Moment::NEVER),
-            AcquirePhase::Queued(_) if self.is_nobody_there(Moment::now()) => Err(self.over()),
+            AcquirePhase::Queued(_) if self.is_nobody_there(Moment::now()) => {
+                Err(self.take_end_error())
+            }
             AcquirePhase::Queued(_) => Ok(()),
         }
     }
@@ -408,7 +410,7 @@ impl AcquireCall<'_, '_> {
         round_trip: Duration,
     ) -> Result<Moment, Error> {
         if self.state.policy == Policy::Return {
-            return if self.is_too_late(wake) { Err(self.over()) } else { Ok(wake) };
+            return if self.is_too_late(wake) { Err(self.take_end_error()) } else { Ok(wake) };
         }
         // The last try has to be answered before the limit, so it starts a little earlier.
         let span = self.state.limit.since(self.state.start);
@@ -416,7 +418,7 @@ impl AcquireCall<'_, '_> {
         let wake = wake.min(latest.max(now));
         let most_tries = self.lock.wait_mode.backoff().attempts;
         if self.is_nobody_there(wake) || most_tries.is_some_and(|most| self.state.tries >= most) {
-            return Err(self.over());
+            return Err(self.take_end_error());
         }
         self.core.note_use();
         Ok(if now >= latest { self.state.limit } else { wake })
@@ -425,8 +427,8 @@ impl AcquireCall<'_, '_> {
     /// Whether the next request takes a place in the store's queue, or keeps the one that it has.
     fn joins(&self) -> bool {
         match self.state.policy {
-            Policy::Spin { leaves_place } => {
-                leaves_place && self.core.store.abilities().place_kept.is_some()
+            Policy::Spin { keeps_place } => {
+                keeps_place && self.core.store.abilities().place_kept.is_some()
             }
             Policy::Return | Policy::Queue => self.state.phase.is_queued(),
         }
@@ -441,7 +443,7 @@ impl AcquireCall<'_, '_> {
     }
 
     /// Leaves the queue, with the turn that was given to it and not fetched, if any.
-    pub(super) fn leave(&mut self) -> Option<(Turn, Option<Legacy>)> {
+    pub(super) fn leave(&mut self) -> Option<(Turn, Option<StartingValidity>)> {
         let Queued { waiter, asking } = self.state.phase.leave_queue()?;
         let (lock, core) = (self.lock, self.core);
         if !self.keeper.is_here() {

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use super::Lock;
 use super::call::AcquireCall;
 use super::state::{AcquireState, Policy};
-use super::waiting::AcquireStep;
+use super::steps::AcquireStep;
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::keeper::Keeper;

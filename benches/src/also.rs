@@ -24,6 +24,14 @@ impl Also {
     pub(crate) fn new(name: &str, command: String) -> Also {
         Also { name: name.to_owned(), command }
     }
+
+    /// What runs it, for the lock of this name.
+    pub(crate) fn command(&self, url: &str, lock: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("exec {} \"$1\"", self.command), "sh", lock]);
+        command.env(URL_VARIABLE, url);
+        command
+    }
 }
 
 impl FromStr for Also {
@@ -50,12 +58,8 @@ pub(crate) struct Program {
 
 impl Program {
     pub(crate) fn start(also: &Also, url: &str, lock: &str) -> Outcome<Program> {
-        let mut child = Command::new("sh")
-            .args(["-c", &format!("exec {} \"$1\"", also.command), "sh", lock])
-            .env(URL_VARIABLE, url)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
+        let mut command = also.command(url, lock);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let (requests, answers) = (child.stdin.take(), child.stdout.take());
         let answers = BufReader::new(answers.ok_or("a program without output")?);
         Ok(Program { name: also.name.clone(), child, requests, answers })
@@ -63,22 +67,36 @@ impl Program {
 
     pub(crate) fn timed(&mut self) -> Loop<'_> {
         Box::new(|cycles, samples| {
-            let failed = |what: String| format!("{}: {what}", self.name);
-            let mut line = String::new();
-            let asked = self.requests.as_mut().map(|requests| writeln!(requests, "{cycles}"));
-            if !matches!(asked, Some(Ok(()))) || self.answers.read_line(&mut line)? == 0 {
-                return Err(failed("it has ended".to_owned()).into());
-            }
-            let before = samples.len();
-            for word in line.split_ascii_whitespace() {
-                let nanos = word.parse().map_err(|_| failed(format!("{word:?} is no number")))?;
-                samples.push(nanos);
-            }
-            match samples.len() - before {
-                count if count == cycles as usize => Ok(()),
-                count => Err(failed(format!("{count} numbers for {cycles} cycles")).into()),
-            }
+            self.ask(cycles)?;
+            self.answer(cycles, samples)
         })
+    }
+
+    /// The first half of it, so that others can be asked before it has answered.
+    pub(crate) fn ask(&mut self, cycles: u32) -> Outcome<()> {
+        let asked = self.requests.as_mut().map(|requests| writeln!(requests, "{cycles}"));
+        if matches!(asked, Some(Ok(()))) { Ok(()) } else { Err(self.has_ended()) }
+    }
+
+    pub(crate) fn answer(&mut self, cycles: u32, samples: &mut Vec<u64>) -> Outcome<()> {
+        let mut line = String::new();
+        if self.answers.read_line(&mut line)? == 0 {
+            return Err(self.has_ended());
+        }
+        let failed = |what: String| format!("{}: {what}", self.name);
+        let before = samples.len();
+        for word in line.split_ascii_whitespace() {
+            let nanos = word.parse().map_err(|_| failed(format!("{word:?} is no number")))?;
+            samples.push(nanos);
+        }
+        match samples.len() - before {
+            count if count == cycles as usize => Ok(()),
+            count => Err(failed(format!("{count} numbers for {cycles} cycles")).into()),
+        }
+    }
+
+    fn has_ended(&self) -> Box<dyn std::error::Error> {
+        format!("{}: it has ended", self.name).into()
     }
 }
 

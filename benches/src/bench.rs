@@ -7,6 +7,7 @@ mod also;
 mod bare;
 mod beside;
 mod byhand;
+mod ceiling;
 mod command;
 mod contended;
 mod cores;
@@ -19,6 +20,7 @@ mod limit;
 mod measure;
 #[cfg(feature = "mysql")]
 mod mysql;
+mod pass;
 mod passing;
 #[cfg(feature = "postgres")]
 mod postgres;
@@ -27,7 +29,6 @@ mod report;
 mod sqlite;
 mod stores;
 mod table;
-#[cfg(any(feature = "etcd", feature = "zookeeper"))]
 mod theirs;
 mod turns;
 mod waiters;

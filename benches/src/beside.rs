@@ -9,7 +9,7 @@ use clap::ValueEnum;
 use crate::also::Also;
 use crate::measure::Outcome;
 
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Beside {
     /// Leasehold from C; needs make and cc
     C,
@@ -21,6 +21,8 @@ pub(crate) enum Beside {
     RedisPy,
     /// redsync; needs go, and fetches it
     Redsync,
+    /// Redisson's RLock; needs mvn, which fetches it
+    Redisson,
 }
 
 /// Where the benches are, and where they build.
@@ -69,18 +71,27 @@ impl Beside {
                 run(Command::new("go").args(["build", "-o"]).arg(&program).current_dir(folder))?;
                 ("redsync", quoted(&program))
             }
+            Beside::Redisson => {
+                let [path, class] = java("redisson", "Redisson")?;
+                ("Redisson", format!("java -XX:+UseSerialGC -cp '{path}' {class}"))
+            }
         };
         Ok(Also::new(name, command))
     }
 
     /// Whether it can lock on several independent servers.
     pub(crate) fn knows_quorums(self) -> bool {
-        self != Beside::RedisPy
+        self != Beside::RedisPy && self != Beside::Redisson
     }
 
     /// Whether it finds a master through Sentinels, and its way in a Cluster, by our URLs.
     pub(crate) fn knows_groups(self) -> bool {
-        self != Beside::RedisPy && self != Beside::Redsync
+        !self.hands_over()
+    }
+
+    /// Whether it is another library, and knows what `pass` asks.
+    pub(crate) fn hands_over(self) -> bool {
+        matches!(self, Beside::RedisPy | Beside::Redsync | Beside::Redisson)
     }
 }
 
@@ -90,6 +101,23 @@ fn library() -> Outcome<PathBuf> {
     let set = format!("PREFIX={}", prefix.display());
     run(Command::new("make").args(["-s", "-C", &format!("{BENCHES}/.."), "install", &set]))?;
     Ok(prefix)
+}
+
+/// Compiles a class with what Maven fetches for it; the class path, and its name.
+pub(crate) fn java(folder: &str, class: &str) -> Outcome<[String; 2]> {
+    let (source, classes) = (format!("{BENCHES}/java/{folder}"), Path::new(BUILT).join(folder));
+    std::fs::create_dir_all(&classes)?;
+    let list = classes.join("classpath");
+    if !list.is_file() {
+        let mut maven = Command::new("mvn");
+        maven.args(["-q", "dependency:build-classpath", "-f", &source]);
+        maven.arg(format!("-Dmdep.outputFile={}", list.display()));
+        run(&mut maven).map_err(|error| format!("Maven could not fetch {class}: {error}"))?;
+    }
+    let path = format!("{}:{}", std::fs::read_to_string(&list)?, classes.display());
+    let mut javac = Command::new("javac");
+    run(javac.args(["-cp", &path, "-d"]).arg(&classes).arg(format!("{source}/{class}.java")))?;
+    Ok([path, class.to_owned()])
 }
 
 fn python_with_redis() -> Outcome<PathBuf> {

@@ -1,5 +1,6 @@
 //! The arguments of `cargo bench --`, and what they ask for.
 
+use std::io::BufWriter;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
@@ -21,7 +22,7 @@ use crate::table::Table;
 use crate::waiters::{self, Where};
 #[cfg(feature = "zookeeper")]
 use crate::zookeeper;
-use crate::{contended, cycle, groups, leases, report, table};
+use crate::{ceiling, contended, cycle, groups, leases, pass, report, table};
 
 const WAITERS: [u32; 3] = [2, 8, 32];
 const HOLD: Duration = Duration::from_millis(1);
@@ -102,6 +103,19 @@ enum What {
         #[arg(long, value_enum, default_value_t = Store::Redis)]
         store: Store,
     },
+    /// Handing a lock on Redis over to one other client that waits, beside other libraries as they are
+    /// set by default
+    Pass {
+        #[command(flatten)]
+        others: Others,
+    },
+    /// How many locks a second one server serves, beside those that people write by hand
+    Ceiling {
+        /// How many processes ask for them, each for a lock of its own
+        #[arg(value_name = "N", default_value_t = 32,
+            value_parser = clap::value_parser!(u32).range(1..=1000))]
+        clients: u32,
+    },
     /// A cycle on a PostgreSQL, beside two bare statements of the same durability, and handing a lock
     /// over
     #[cfg(feature = "postgres")]
@@ -128,6 +142,9 @@ enum What {
     /// What `contended` starts for each client
     #[command(hide = true)]
     Waiters(waiters::Args),
+    /// What `ceiling` starts for each client
+    #[command(hide = true)]
+    Cycles { name: String },
 }
 
 #[derive(clap::Args)]
@@ -211,7 +228,7 @@ fn measure(cli: &Cli) -> Outcome<Vec<Table>> {
             Ok(tables)
         }
         Some(_) if !cli.others.beside.is_empty() => {
-            Err("--beside stands behind `cycle` or `groups`, or alone".into())
+            Err("--beside stands behind `cycle`, `groups` or `pass`, or alone".into())
         }
         Some(What::Cycle { also, others }) => cycles(also, &others.programs()?, time),
         Some(What::Groups { groups, others }) => groups::measure(groups, &others.beside, time),
@@ -223,6 +240,22 @@ fn measure(cli: &Cli) -> Outcome<Vec<Table>> {
         Some(What::Waiters(args)) => {
             waiters::serve(args, std::io::stdin().lock(), std::io::stdout().lock())?;
             Ok(Vec::new())
+        }
+        Some(What::Cycles { name }) => {
+            let url = std::env::var(leasehold::URL_VARIABLE)?;
+            ceiling::serve(&url, name, std::io::stdin().lock(), BufWriter::new(std::io::stdout()))?;
+            Ok(Vec::new())
+        }
+        Some(What::Pass { others }) => {
+            if let Some(one) = others.beside.iter().find(|one| !one.hands_over()) {
+                return Err(
+                    format!("{one:?} hands nothing over; that is for other libraries").into()
+                );
+            }
+            Ok(vec![pass::measure(&others.programs()?, time)?])
+        }
+        Some(What::Ceiling { clients }) => {
+            Ok(vec![ceiling::measure(ceiling::ours()?, *clients, time)?])
         }
         #[cfg(feature = "postgres")]
         Some(What::Postgres) => Ok(vec![postgres::measure(time)?]),

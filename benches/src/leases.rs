@@ -2,10 +2,12 @@
 //! grow beyond what a program can spare.
 
 use std::fs;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use kit::Server;
 use leasehold::{Client, Lease};
+use nix::unistd::Pid;
 
 use crate::limit::take;
 use crate::measure::Outcome;
@@ -27,9 +29,14 @@ pub(crate) fn measure(count: u32, ttl: Duration, time: Duration) -> Outcome<Tabl
     let names = f64::from(count) * name(0).len() as f64;
     let bytes = (resident()? - before - names) / f64::from(count);
 
-    let (keeper, started) = (keeper_seconds()?, Instant::now());
+    let ends = [Pid::this(), server.pid()];
+    let used = || -> Outcome<[f64; 3]> {
+        Ok([keeper_seconds()?, process_seconds(ends[0])?, process_seconds(ends[1])?])
+    };
+    let (before, started) = (used()?, Instant::now());
     std::thread::sleep(time.max(ttl * HOLD_TTLS));
-    let share = (keeper_seconds()? - keeper) / started.elapsed().as_secs_f64();
+    let (after, elapsed) = (used()?, started.elapsed().as_secs_f64());
+    let share = |at: usize| Some((after[at] - before[at]) / elapsed * 100.0);
     let late = leases.drain(..).map(Lease::release).filter(Result::is_err).count();
     let lost = client.counters().lost.max(late as u64);
 
@@ -37,7 +44,9 @@ pub(crate) fn measure(count: u32, ttl: Duration, time: Duration) -> Outcome<Tabl
     table.row("lost", [Some(lost as f64)]);
     table.row("renewals", [Some(client.counters().renewed as f64)]);
     table.row("memory of a lease beyond its name, bytes", [Some(bytes)]);
-    table.row("the keeper's share of a core, %", [Some(share * 100.0)]);
+    table.row("the keeper's share of a core, %", [share(0)]);
+    table.row("the client's share of a core, %", [share(1)]);
+    table.row("the server's share of a core, %", [share(2)]);
     Ok(table)
 }
 
@@ -62,10 +71,20 @@ fn keeper_seconds() -> Outcome<f64> {
         // The main thread has the program's name, which is the keeper's too.
         let is_main = thread.file_name().to_str() == Some(own.as_str());
         if !is_main && fs::read_to_string(thread.path().join("comm"))?.trim_end() == "leasehold" {
-            let times = fs::read_to_string(thread.path().join("schedstat"))?;
-            let nanos = times.split_whitespace().next().ok_or("an empty schedstat")?;
-            return Ok(nanos.parse::<f64>()? / 1e9);
+            return seconds(&thread.path());
         }
     }
     Err("the keeper has no thread".into())
+}
+
+/// How long all threads of a process have run.
+pub(crate) fn process_seconds(process: Pid) -> Outcome<f64> {
+    let threads = fs::read_dir(format!("/proc/{process}/task"))?.flatten();
+    threads.map(|thread| seconds(&thread.path())).sum()
+}
+
+fn seconds(thread: &Path) -> Outcome<f64> {
+    let times = fs::read_to_string(thread.join("schedstat"))?;
+    let nanos = times.split_whitespace().next().ok_or("an empty schedstat")?;
+    Ok(nanos.parse::<f64>()? / 1e9)
 }

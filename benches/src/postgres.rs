@@ -98,6 +98,7 @@ fn hand_over(
         bare.say(WAYS[0].give)?;
         let held = take(&giver.lock(NAMES[1]))?;
         samples[1].push(passed(
+            PAUSE,
             || Ok(held.release()?),
             || Ok(taker.lock(NAMES[1]).acquire()?),
             |lease| Ok(lease.release()?),
@@ -106,7 +107,7 @@ fn hand_over(
             let (way, samples) = (&WAYS[at + 1], &mut samples[at + 2]);
             one.say(way.take)?;
             let wait = || other.say(way.take).map(|()| other);
-            samples.push(passed(|| one.say(way.give), wait, |other| other.say(way.give))?);
+            samples.push(passed(PAUSE, || one.say(way.give), wait, |other| other.say(way.give))?);
         }
     }
     Ok(samples.map(|mut samples| median_us(&mut samples)))

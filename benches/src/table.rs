@@ -67,13 +67,25 @@ pub(crate) fn shown(figure: f64) -> String {
     }
 }
 
-/// `{title: {row: {column: figure}}}`
+/// `{title: {row: {column: figure}}}`. A row that is set in has the name of the one above it before its own,
+/// since several tables have it more than once.
 pub(crate) fn json(tables: &[Table]) -> Value {
     let row = |table: &Table, figures: &[Option<f64>]| -> Value {
         table.columns.iter().cloned().zip(figures.iter().map(|figure| json!(figure))).collect()
     };
     let rows = |table: &Table| -> Value {
-        table.rows.iter().map(|(name, figures)| (name.clone(), row(table, figures))).collect()
+        let (mut rows, mut whole) = (Map::new(), "");
+        for (name, figures) in &table.rows {
+            let name = match name.strip_prefix("  ") {
+                Some(part) => format!("{whole}: {part}"),
+                None => {
+                    whole = name;
+                    name.clone()
+                }
+            };
+            rows.insert(name, row(table, figures));
+        }
+        Value::Object(rows)
     };
     Value::Object(
         tables.iter().map(|table| (table.title.clone(), rows(table))).collect::<Map<_, _>>(),
@@ -89,14 +101,17 @@ mod tests {
         let mut table = Table::new("redis", ["one core", "a core each"]);
         table.row("our cycle, µs", [Some(31.97), None]);
         table.row("ratio", [Some(1.114), Some(0.0)]);
+        table.row("  of it", [Some(2.5), None]);
         let lines = [
             "redis              one core   a core each",
             "our cycle, µs          32.0             -",
             "ratio                  1.11             0",
+            "  of it                2.50             -",
         ];
         assert_eq!(table.text(), lines.join("\n") + "\n");
         let json = json(&[table]);
         assert_eq!(json["redis"]["ratio"]["one core"], 1.114);
+        assert_eq!(json["redis"]["ratio: of it"]["one core"], 2.5);
         assert!(json["redis"]["our cycle, µs"]["a core each"].is_null());
     }
 }

@@ -108,6 +108,7 @@ fn hand_over(
         bare.remove()?;
         let held = take(&giver.lock(NAMES[1]))?;
         samples[1].push(passed(
+            PAUSE,
             || Ok(held.release()?),
             || Ok(taker.lock(NAMES[1]).acquire()?),
             |lease| Ok(lease.release()?),

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use kit::Zookeeper;
 
-use crate::beside::run;
+use crate::beside::java;
 use crate::cores::Cores;
 use crate::measure::Outcome;
 use crate::stores::open;
@@ -42,25 +42,8 @@ pub(crate) fn measure(alone: bool, time: Duration) -> Outcome<Table> {
 
 /// A Java that locks by Curator's recipe.
 fn curator(port: u16) -> Outcome<Theirs> {
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/java/curator");
-    let classes = Path::new(env!("CARGO_TARGET_TMPDIR")).join("curator");
-    std::fs::create_dir_all(&classes)?;
-    let list = classes.join("classpath");
-    if !list.is_file() {
-        let mut maven = Command::new("mvn");
-        maven.args(["-q", "dependency:build-classpath", "-f", source]);
-        maven.arg(format!("-Dmdep.outputFile={}", list.display()));
-        run(&mut maven).map_err(|error| format!("Maven could not fetch Curator: {error}"))?;
-    }
-    let path = format!("{}:{}", std::fs::read_to_string(&list)?, classes.display());
-    let mut javac = Command::new("javac");
-    run(javac.args(["-cp", &path, "-d"]).arg(&classes).arg(format!("{source}/Curator.java")))?;
-    Theirs::start(Command::new("java").args([
-        "-cp",
-        &path,
-        "Curator",
-        &format!("127.0.0.1:{port}"),
-    ]))
+    let [path, class] = java("curator", "Curator")?;
+    Theirs::start(Command::new("java").args(["-cp", &path, &class, &format!("127.0.0.1:{port}")]))
 }
 
 /// ZooKeeper's protocol, as much as makes and removes a node.

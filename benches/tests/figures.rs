@@ -11,6 +11,8 @@ mod bare;
 mod beside;
 #[path = "../src/byhand.rs"]
 mod byhand;
+#[path = "../src/ceiling.rs"]
+mod ceiling;
 #[path = "../src/command.rs"]
 mod command;
 #[path = "../src/contended.rs"]
@@ -33,6 +35,8 @@ mod measure;
 #[cfg(feature = "mysql")]
 #[path = "../src/mysql.rs"]
 mod mysql;
+#[path = "../src/pass.rs"]
+mod pass;
 #[path = "../src/passing.rs"]
 mod passing;
 #[cfg(feature = "postgres")]
@@ -47,7 +51,6 @@ mod sqlite;
 mod stores;
 #[path = "../src/table.rs"]
 mod table;
-#[cfg(any(feature = "etcd", feature = "zookeeper"))]
 #[path = "../src/theirs.rs"]
 mod theirs;
 #[path = "../src/turns.rs"]
@@ -232,4 +235,34 @@ fn no_lease_is_lost_while_many_are_held() {
         assert_eq!(table.figure("lost", 0), Some(0.0));
         assert!(table.figure("renewals", 0).is_some_and(|renewals| renewals > 300.0));
     });
+}
+
+#[test]
+fn handing_over_is_measured_beside_another_that_answers() {
+    let x = also::Also::new("x", "sh -c 'while read -r asked; do echo 5000; done'".to_owned());
+    let table = pass::measure(&[x], MOMENT).unwrap();
+    assert_eq!(table.figure("x, µs", 0), Some(5.0));
+    for row in ["PING, µs", "Leasehold, µs"] {
+        assert!(table.figure(row, 1).is_some_and(|figure| figure > 0.0), "{}", table.text());
+    }
+}
+
+#[test]
+fn one_server_serves_so_many_locks_a_second() {
+    // What it starts otherwise is this program, which is no bench here.
+    let echo = "sh -c 'while read -r n; do printf \"%${n}s\\n\" | sed \"s/ /2500 /g\"; done'";
+    let table = ceiling::measure(also::Also::new("x", echo.to_owned()), 2, MOMENT * 4).unwrap();
+    for row in ["locks a second: x", "locks a second: raw2f", "ours over raw2f"] {
+        assert!(table.figure(row, 0).is_some_and(|figure| figure > 0.0), "{}", table.text());
+    }
+}
+
+#[test]
+fn a_program_of_ours_tells_what_each_of_its_cycles_took() {
+    let server = kit::Server::start();
+    let mut told = Vec::new();
+    ceiling::serve(&server.url(), "bench", "2\n3\n".as_bytes(), &mut told).unwrap();
+    let told = String::from_utf8(told).unwrap();
+    let counts: Vec<_> = told.lines().map(|line| line.split_whitespace().count()).collect();
+    assert_eq!(counts, [2, 3], "{told}");
 }

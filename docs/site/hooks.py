@@ -31,6 +31,8 @@ TAB = re.compile(
 FENCE = re.compile(r"^( *)(```+|~~~+)(.*)$")
 ITEM = re.compile(r"^( *)([-*+]|\d+[.)])( +)(?=\S)")
 LINK = re.compile(r"(\]\()([^)\s]+)(\))")
+#: Who searches mostly has a task. A long page of internals has every word.
+BOOSTS = {"how-to": 4, "move-from": 2, "choose": 2, "design.md": 0.2, "protocol.md": 0.2, "performance.md": 0.2}
 MERMAID = "assets/mermaid.min.js"
 APIS = {
     "rust": ("Rust", "leasehold/index.html"),
@@ -153,6 +155,9 @@ def in_order(pages):
 def on_page_markdown(markdown, page, config, files):
     if page.file.abs_src_path is None:
         return markdown
+    if page.is_homepage:
+        page.meta["hide"] = ["navigation", "toc"]
+    page.meta["search"] = {"boost": BOOSTS.get(page.file.src_uri.split("/")[0], 1)}
     markdown = re.sub(
         r"^<!-- calculator -->$", calculator_at(page), markdown, flags=re.MULTILINE
     )

@@ -27,7 +27,7 @@ ssize_t pwrite64(int file, const void *bytes, size_t count, off64_t at)
 }
 
 struct both {
-    leasehold_lock *mine, *childs;
+    leasehold_lock *mine, *of_child;
 };
 
 static void *take_slowly(void *with)
@@ -39,7 +39,7 @@ static void *take_slowly(void *with)
 static void child_that_goes_on(void *with)
 {
     slow_ms = 0;
-    give_back(take(((struct both *)with)->childs));
+    give_back(take(((struct both *)with)->of_child));
 }
 
 static void child_that_is_refused(void *with)
@@ -47,7 +47,7 @@ static void child_that_is_refused(void *with)
     leasehold_lease *lease;
     slow_ms = 0;
     EXPECT(LEASEHOLD_ERR_STORAGE,
-           leasehold_lock_try_acquire(((struct both *)with)->childs, &lease, &problem));
+           leasehold_lock_try_acquire(((struct both *)with)->of_child, &lease, &problem));
 }
 
 /* Says how long it took. */
@@ -77,7 +77,7 @@ static void c8_a_fork_waits_for_a_slow_disk_and_not_for_ever(struct store *store
     /* Another child is whole. */
     CHECK_INT(0, in_fork(child_that_goes_on, &both));
     leasehold_lock_free(both.mine);
-    leasehold_lock_free(both.childs);
+    leasehold_lock_free(both.of_child);
     leasehold_client_free(client);
 }
 

@@ -32,7 +32,14 @@ FENCE = re.compile(r"^( *)(```+|~~~+)(.*)$")
 ITEM = re.compile(r"^( *)([-*+]|\d+[.)])( +)(?=\S)")
 LINK = re.compile(r"(\]\()([^)\s]+)(\))")
 #: Who searches mostly has a task. A long page of internals has every word.
-BOOSTS = {"how-to": 4, "move-from": 2, "choose": 2, "design.md": 0.2, "protocol.md": 0.2, "performance.md": 0.2}
+BOOSTS = {
+    "how-to": 4,
+    "move-from": 2,
+    "choose": 2,
+    "design.md": 0.2,
+    "protocol.md": 0.2,
+    "performance.md": 0.2,
+}
 MERMAID = "assets/mermaid.min.js"
 APIS = {
     "rust": ("Rust", "leasehold/index.html"),
@@ -158,9 +165,7 @@ def on_page_markdown(markdown, page, config, files):
     if page.is_homepage:
         page.meta["hide"] = ["navigation", "toc"]
     page.meta["search"] = {"boost": BOOSTS.get(page.file.src_uri.split("/")[0], 1)}
-    markdown = re.sub(
-        r"^<!-- calculator -->$", calculator_at(page), markdown, flags=re.MULTILINE
-    )
+    markdown = re.sub(r"^<!-- calculator -->$", calculator_at(page), markdown, flags=re.MULTILINE)
     markdown = re.sub(r"^<!-- .*?-->\n", "", markdown, flags=re.DOTALL | re.MULTILINE)
     path = Path(page.file.abs_src_path)
     kept = {anchor for target, anchor in linked_headings if target == path}
@@ -278,7 +283,9 @@ def tabs(lines, kept):
                 out += [f"{'#' * level} {lead}", ""]
             for start, _, title, end in run:
                 found = TAB.fullmatch(title)
-                label = found["label"].replace("shell", "Shell") + (found["tail"] or "").replace("`", "")
+                label = found["label"].replace("shell", "Shell") + (found["tail"] or "").replace(
+                    "`", ""
+                )
                 out += [f'=== "{label}"', ""]
                 out += [f"    {line}" if line else "" for line in lines[start + 1 : end]]
             index += len(run)

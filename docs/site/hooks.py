@@ -13,6 +13,7 @@ import json
 import logging
 import os
 import re
+import shutil
 from pathlib import Path
 
 from markdown.extensions import toc
@@ -104,13 +105,17 @@ def add_apis(files, config):
         return
     text = "# API references\n\n"
     for folder, (language, start) in APIS.items():
-        for path in sorted(Path(made, folder).rglob("*")):
-            if path.is_file() and not path.name.startswith("."):
-                name = f"api/{folder}/{path.relative_to(Path(made, folder)).as_posix()}"
-                files.append(File.generated(config, name, abs_src_path=str(path)))
-        text += f"- [{language}](api/{folder}/{start})\n"
+        name = f"{folder}/{start}"
+        files.append(File.generated(config, f"api/{name}", abs_src_path=f"{made}/{name}"))
+        text += f"- [{language}](api/{name})\n"
     text += "\n[Languages](languages.md) says how each is installed.\n"
     files.append(File.generated(config, "api.md", content=text))
+
+
+def on_post_build(config):
+    made = os.environ.get("SITE_API")
+    if made:
+        shutil.copytree(made, Path(config.site_dir, "api"), dirs_exist_ok=True)
 
 
 def named(nav):

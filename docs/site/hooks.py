@@ -9,6 +9,7 @@
 """
 
 import fnmatch
+import importlib.util
 import json
 import logging
 import os
@@ -24,6 +25,10 @@ from mkdocs.utils import get_relative_url
 log = logging.getLogger("mkdocs.plugins.leasehold")
 
 ROOT = Path(__file__).resolve().parents[2]
+# mkdocs runs this file as it is, outside of any package.
+spec = importlib.util.spec_from_file_location("c_header", ROOT / "docs/site/header.py")
+c_header = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(c_header)
 LANGUAGE = r"(?:command line|shell|Shell|Python|Java|Rust|C\+\+|C)"
 TAB = re.compile(
     rf"(?P<lead>.*?)(?:\b(?:in|from|In|From) (?:the )?)?"
@@ -43,10 +48,9 @@ BOOSTS = {
 }
 MERMAID = "assets/mermaid.min.js"
 APIS = {
-    "rust": ("Rust", "leasehold/index.html"),
-    "python": ("Python", "index.html"),
-    "java": ("Java", "index.html"),
-    "c": ("C", "index.html"),
+    "Rust": "rust/leasehold/index.html",
+    "Python": "python/index.html",
+    "Java": "java/index.html",
 }
 
 
@@ -99,17 +103,16 @@ def on_files(files, config):
 
 
 def add_apis(files, config):
-    """What docs/build --api has made, and a page that leads there."""
-    made = os.environ.get("SITE_API")
-    if not made:
-        return
+    """The header as a page, and a page that leads to it and to what docs/build --api has made."""
+    header = (ROOT / "include/leasehold.h").read_text()
     text = "# API references\n\n"
-    for folder, (language, start) in APIS.items():
-        name = f"{folder}/{start}"
-        files.append(File.generated(config, f"api/{name}", abs_src_path=f"{made}/{name}"))
-        text += f"- [{language}](api/{name})\n"
-    text += "\n[Languages](languages.md) says how each is installed.\n"
-    files.append(File.generated(config, "api.md", content=text))
+    made = os.environ.get("SITE_API")
+    for language, start in APIS.items() if made else ():
+        files.append(File.generated(config, f"api/{start}", abs_src_path=f"{made}/{start}"))
+        text += f"- [{language}]({start})\n"
+    text += "- [C](c.md)\n\n[Languages](../languages.md) says how each is installed.\n"
+    files.append(File.generated(config, "api/README.md", content=text))
+    files.append(File.generated(config, "api/c.md", content=c_header.page(header)))
 
 
 def on_post_build(config):
@@ -149,7 +152,8 @@ def matches(page, pattern):
 
 def in_order(pages):
     first = next((page for page in pages if page.endswith("README.md")), None)
-    links = LINK.findall((ROOT / "docs" / first).read_text()) if first else []
+    path = ROOT / "docs" / (first or "")
+    links = LINK.findall(path.read_text()) if path.is_file() else []
     order = [str(Path(first).parent / target) for _, target, _ in links]
     return sorted(
         pages,

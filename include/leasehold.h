@@ -327,9 +327,9 @@ void leasehold_error_free(leasehold_error *error);
  *                                                        an etcd, with TLS etcds, where the library
  *                                                        is built with etcd
  *
- * Any of them takes ?prefix=, io_timeout=, pool=, close_timeout=, claim_window=, max_ttl=, label=
- * and register=, as in "redis://cache?io_timeout=300ms&pool=16"; servers also replicas=, guard_data_loss= and
- * fence_life=; those over TLS ca=, cert= and key=, which name PEM files; unix user=, password=
+ * Any of them takes ?prefix=, io_timeout=, pool=, close_timeout=, claim_window=, max_ttl=, label=,
+ * register= and advise=, as in "redis://cache?io_timeout=300ms&pool=16"; servers also replicas=,
+ * guard_data_loss= and fence_life=; those over TLS ca=, cert= and key=, which name PEM files; unix user=, password=
  * and db=; Sentinels sentinel_user=, sentinel_password= and sentinel_tls=. In a quorum, what
  * concerns the client as a whole stands on the last URL. A user's name, a password or a
  * parameter may hold any character, written as % and two hex digits. max_ttl is the longest ttl
@@ -710,6 +710,8 @@ typedef int32_t leasehold_fact;
 #define LEASEHOLD_FACT_RUN_ENDED_MS 12
 /** What it ended with: 128 + n where signal n ended it. */
 #define LEASEHOLD_FACT_RUN_EXIT_STATUS 13
+/** How many facts this version has: one more than the last. */
+#define LEASEHOLD_FACTS 14
 
 /**
  * Sets how soon the lock is free after its holder died: 30000 ms by default, from 3 ms to 366 days, or

@@ -34,9 +34,10 @@ impl leasehold_error {
         let Failure { status, detail } = failure;
         let [_, what, advice] = failure::texts(status).map(CStr::to_string_lossy);
         let colon = if detail.is_empty() { "" } else { ": " };
+        let semicolon = if advice.is_empty() { "" } else { "; " };
         leasehold_error {
             status,
-            message: CBytes::new(one_line(&format!("{what}{colon}{detail}; {advice}"))),
+            message: CBytes::new(one_line(&format!("{what}{colon}{detail}{semicolon}{advice}"))),
             detail: CBytes::new(one_line(&detail)),
         }
     }

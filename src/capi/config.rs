@@ -76,9 +76,9 @@ fn set(
 ///                                                        is built with etcd
 /// ```
 ///
-/// Any of them takes ?prefix=, io_timeout=, pool=, close_timeout=, claim_window=, max_ttl=, label=
-/// and register=, as in "redis://cache?io_timeout=300ms&pool=16"; servers also replicas=, guard_data_loss= and
-/// fence_life=; those over TLS ca=, cert= and key=, which name PEM files; unix user=, password=
+/// Any of them takes ?prefix=, io_timeout=, pool=, close_timeout=, claim_window=, max_ttl=, label=,
+/// register= and advise=, as in "redis://cache?io_timeout=300ms&pool=16"; servers also replicas=,
+/// guard_data_loss= and fence_life=; those over TLS ca=, cert= and key=, which name PEM files; unix user=, password=
 /// and db=; Sentinels sentinel_user=, sentinel_password= and sentinel_tls=. In a quorum, what
 /// concerns the client as a whole stands on the last URL. A user's name, a password or a
 /// parameter may hold any character, written as % and two hex digits. max_ttl is the longest ttl

@@ -39,6 +39,8 @@ pub const LEASEHOLD_FACT_RUN_BEGAN_MS: leasehold_fact = 11;
 pub const LEASEHOLD_FACT_RUN_ENDED_MS: leasehold_fact = 12;
 /// What it ended with: 128 + n where signal n ended it.
 pub const LEASEHOLD_FACT_RUN_EXIT_STATUS: leasehold_fact = 13;
+/// How many facts this version has: one more than the last.
+pub const LEASEHOLD_FACTS: leasehold_fact = 14;
 
 /// Who had a lock when leasehold_lock_inspect() asked. It does not change any more. Free it with
 /// leasehold_lock_state_free().
@@ -83,10 +85,9 @@ fn facts(
     since: Option<Duration>,
     client: Option<&ClientInfo>,
 ) -> Vec<(leasehold_fact, CBytes)> {
-    let mut facts = vec![
-        (LEASEHOLD_FACT_WHO, CBytes::new(who)),
-        (LEASEHOLD_FACT_TOKEN_PREFIX, CBytes::new(token_prefix)),
-    ];
+    let mut facts = Vec::with_capacity(LEASEHOLD_FACTS as usize);
+    facts.push((LEASEHOLD_FACT_WHO, CBytes::new(who)));
+    facts.push((LEASEHOLD_FACT_TOKEN_PREFIX, CBytes::new(token_prefix)));
     let span = |span: Duration| CBytes::new(millis(span).to_string());
     facts.extend(since.map(|since| (LEASEHOLD_FACT_SINCE_MS, span(since))));
     if let Some(client) = client {

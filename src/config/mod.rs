@@ -126,7 +126,7 @@ impl Config {
     /// | `etcd://[user:password@]host[:2379][,host2]`, `etcds://` | an etcd (feature `etcd`), by any of several members; with TLS `ca=`, `cert=` and `key=` |
     ///
     /// Any of them takes `?prefix=`, `io_timeout=`, `pool=`, `close_timeout=`, `claim_window=`,
-    /// `max_ttl=`, `label=` and `register=`, as in `redis://cache?io_timeout=300ms&pool=16`; those with a Redis also
+    /// `max_ttl=`, `label=`, `register=` and `advise=`, as in `redis://cache?io_timeout=300ms&pool=16`; those with a Redis also
     /// `guard_data_loss=yes`, `fence_life=` (not in a quorum) and `replicas=`, how many replicas must have acknowledged a grant before
     /// it counts (none by default, 16 at most; as good as Redis's WAIT, which makes a loss less
     /// likely and does not rule it out). Any character may be written as `%` and two hex digits.

@@ -137,7 +137,7 @@ static jobjectArray inspect(JNIEnv *env, jclass native, jlong lock, jlongArray f
                           (jlong)leasehold_lock_state_fence(state),
                           (jlong)leasehold_lock_state_last_fence(state),
                           (jlong)leasehold_lock_state_more_waiters(state)};
-    const jsize facts = LEASEHOLD_FACT_RUN_EXIT_STATUS + 1;
+    const jsize facts = LEASEHOLD_FACTS;
     const jsize count = ((jsize)leasehold_lock_state_waiters(state) + 1) * facts;
     jclass bytes = (*env)->FindClass(env, "[B");
     jobjectArray all = bytes != NULL ? (*env)->NewObjectArray(env, count, bytes, NULL) : NULL;

@@ -5,14 +5,14 @@ import math
 from collections.abc import Iterable
 from typing import Optional
 
-WIDTH, LABEL, ROW = 780, 214, 24
+WIDTH, LABEL, ROW, MARGIN = 772, 206, 24, 12
 STYLE = """
 text{fill:#1f2328;font:13px system-ui,-apple-system,"Segoe UI",Roboto,"Noto Sans","DejaVu Sans",sans-serif}
-.t{font-weight:600}.s{fill:#59636e;font-size:12px}.e{text-anchor:end}.m{text-anchor:middle}
+.w{fill:#ffffff}.t{font-weight:600}.s{fill:#59636e;font-size:12px}.e{text-anchor:end}.m{text-anchor:middle}
 .g{stroke:#d8dee4;stroke-width:1}.ours{fill:#0969da}.other{fill:#a8b1bb}.hand{fill:#d0d7de}
 .l{stroke:#c4ccd4;stroke-width:2}.b{font-weight:600}
 @media (prefers-color-scheme:dark){
-text{fill:#e6edf3}.s{fill:#9198a1}.g{stroke:#30363d}.ours{fill:#4493f8}.other{fill:#6e7681}.hand{fill:#3d444d}
+text{fill:#e6edf3}.w{fill:#0d1117}.s{fill:#9198a1}.g{stroke:#30363d}.ours{fill:#4493f8}.other{fill:#6e7681}.hand{fill:#3d444d}
 .l{stroke:#3d444d}}
 """
 #: A name, whose it is (ours, other, hand), and a figure for each panel.
@@ -25,11 +25,16 @@ def text(x: float, y: float, words: str, kind: str = "") -> str:
 
 
 def page(height: float, what: str, parts: Iterable[str]) -> str:
+    """With a ground of its own: a page may be dark where the reader's system is not."""
+    width, height = WIDTH + 2 * MARGIN, height + 2 * MARGIN
+    box = f'x="{-MARGIN}" y="{-MARGIN}" width="{width}" height="{height:.0f}"'
     head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height:.0f}"'
-        f' viewBox="0 0 {WIDTH} {height:.0f}" role="img"><title>{html.escape(what)}</title>'
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height:.0f}"'
+        f' viewBox="{-MARGIN} {-MARGIN} {width} {height:.0f}" role="img">'
+        f"<title>{html.escape(what)}</title><style>{STYLE}</style>"
+        f'<rect class="w" {box} rx="7"/>'
     )
-    return "\n".join([head, f"<style>{STYLE}</style>", *parts, "</svg>", ""])
+    return "\n".join([head, *parts, "</svg>", ""])
 
 
 def shown(figure: float, unit: str) -> str:

@@ -44,7 +44,6 @@ BOOSTS = {
     "choose": 2,
     "design.md": 0.2,
     "protocol.md": 0.2,
-    "performance.md": 0.2,
 }
 MERMAID = "assets/mermaid.min.js"
 APIS = {

@@ -23,7 +23,7 @@ use crate::store::{
 use crate::sync::{Condvar, Mutex};
 use crate::token::ClientId;
 use crate::wait::crew::Crew;
-use crate::wait::{Limits, Owe, Owing, Room, TURNS, look_span};
+use crate::wait::{Limits, Owe, Owing, TURNS, WaitingRoom, look_span};
 use crate::who::Run;
 
 pub(crate) struct Core {
@@ -33,7 +33,7 @@ pub(crate) struct Core {
     pub(crate) client: ClientId,
     pub(crate) metrics: Metrics,
     pub(crate) hub: Hub,
-    pub(crate) room: Room,
+    pub(crate) room: WaitingRoom,
     /// The store has answered a take of this client at least once, if only by "not now".
     pub(crate) answered: AtomicBool,
     /// How often the store was found to have lost what it granted.
@@ -68,7 +68,7 @@ impl Core {
             store,
             client: ClientId::draw()?,
             hub: Hub::default(),
-            room: Room::new(limits, crew),
+            room: WaitingRoom::new(limits, crew),
             answered: AtomicBool::new(false),
             losses: AtomicU64::new(0),
             complain_at: AtomicU64::new(0),

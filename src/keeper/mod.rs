@@ -10,7 +10,7 @@ mod gauges;
 mod losing;
 mod others;
 mod register;
-mod rounds;
+mod thread;
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -117,7 +117,7 @@ impl Keeper {
         others::add(&core);
         let thread = Thread::start(c"leasehold", {
             let core = Arc::clone(&core);
-            move || rounds::run(&core)
+            move || thread::run(&core)
         });
         let thread = thread.map_err(|error| {
             Error::new(ErrorKind::Exhausted, format!("the keeper's thread: {error}"))

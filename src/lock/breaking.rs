@@ -7,7 +7,7 @@ use super::Lock;
 use crate::clock::Deadline;
 use crate::error::{Error, ErrorKind};
 use crate::said::say;
-use crate::store::breaking::{Breach, Held};
+use crate::store::breaking::{Breach, StoredGrant};
 use crate::store::{Failure, Holder, Lane, Store};
 
 /// What became of [`Lock::break_held`].
@@ -65,11 +65,11 @@ impl Lock {
         self.break_if(|held| if_fence.is_none_or(|wanted| held.has(wanted)), by)
     }
 
-    fn break_if(&self, is_meant: impl Fn(&Held) -> bool, by: &str) -> Result<Break, Error> {
+    fn break_if(&self, is_meant: impl Fn(&StoredGrant) -> bool, by: &str) -> Result<Break, Error> {
         let core = self.keepers.here()?.core()?;
         self.check_name()?;
         let deadline = Deadline::after(core.config.io_timeout);
-        let (mut asked, mut may_be_done) = (None::<Held>, false);
+        let (mut asked, mut may_be_done) = (None::<StoredGrant>, false);
         loop {
             let found = match &asked {
                 Some(held) => Ok(Some(held.clone())),
@@ -132,7 +132,7 @@ pub fn last_breach(lock: &Lock) -> Result<Option<Breach>, Error> {
 /// # Errors
 /// Those of [`Lock::break_held`].
 pub fn break_shown(lock: &Lock, shown: &Holder, by: &str) -> Result<Break, Error> {
-    let is_shown = |held: &Held| {
+    let is_shown = |held: &StoredGrant| {
         held.token.shown() == shown.token_prefix && shown.fence.is_none_or(|fence| held.has(fence))
     };
     lock.break_if(is_shown, by)

@@ -1,6 +1,6 @@
 //! What operators look at in a store, and what they do there.
 
-use super::breaking::{Breaches, Held};
+use super::breaking::{Breaches, StoredGrant};
 use super::listing::{Bookmark, Page, Wanted};
 use super::{Failure, Lane, LockState};
 use crate::clock::Deadline;
@@ -23,7 +23,7 @@ pub(crate) trait Admin {
 
     /// The grant that has a name, for [`break_grant`](Admin::break_grant); `None` where the name is free.
     /// A name that is taken by something that is no lock is an error of the kind `WrongType`.
-    fn held(&self, _name: &[u8], _deadline: Deadline) -> Result<Option<Held>, Error> {
+    fn held(&self, _name: &[u8], _deadline: Deadline) -> Result<Option<StoredGrant>, Error> {
         Err(unable("break its locks"))
     }
 
@@ -31,7 +31,12 @@ pub(crate) trait Admin {
     /// notes in the same step who did it. `false` where the name is not this grant's any more. No fence
     /// that was reserved for the grant is used again. Safe to send twice and late: sent again, it says
     /// whether it was this that ended the grant, and it ends no other one.
-    fn break_grant(&self, _held: &Held, _by: &[u8], _deadline: Deadline) -> Result<bool, Failure> {
+    fn break_grant(
+        &self,
+        _held: &StoredGrant,
+        _by: &[u8],
+        _deadline: Deadline,
+    ) -> Result<bool, Failure> {
         Err(Failure::not_done(unable("break its locks")))
     }
 
@@ -46,7 +51,7 @@ pub(crate) trait Admin {
         not(any(feature = "mysql", feature = "postgres")),
         allow(dead_code, reason = "other stores find out in the step of the break")
     )]
-    fn was_broken(&self, held: &Held, deadline: Deadline) -> Result<bool, Failure> {
+    fn was_broken(&self, held: &StoredGrant, deadline: Deadline) -> Result<bool, Failure> {
         let last = self.breaches(Lane::Caller, &[&held.name], deadline).pop().transpose();
         let last = last.map_err(Failure::not_done)?.flatten();
         Ok(last.is_some_and(|breach| breach.token == held.token))

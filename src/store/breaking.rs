@@ -9,7 +9,7 @@ use crate::token::Token;
 
 /// A grant as the store has it: what a break is sent for, so that it ends no later one.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Held {
+pub(crate) struct StoredGrant {
     pub(crate) name: Arc<[u8]>,
     pub(crate) token: Token,
     /// The fence that a look tells; `None` where the store does not know it any more.
@@ -20,7 +20,7 @@ pub(crate) struct Held {
     pub(crate) left: Duration,
 }
 
-impl Held {
+impl StoredGrant {
     /// Why a name that is taken cannot be broken.
     pub(crate) const FOREIGN: &str = "what has the name is no lock of this library";
 
@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn a_turn_of_a_cohort_is_the_grants() {
         let token = "00112233445566778899aabbccddeeff".parse().unwrap();
-        let held = |fence, last| Held {
+        let held = |fence, last| StoredGrant {
             name: Arc::from(&b"n"[..]),
             token,
             fence,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::breaking::Held;
+use super::breaking::StoredGrant;
 use super::{Holder, LockState};
 use crate::error::{Error, ErrorKind};
 use crate::token::Token;
@@ -41,12 +41,13 @@ impl Seen {
     }
 
     /// The grant that may be broken. An error where what has the name is no lock.
-    pub(crate) fn held(&self, name: &[u8]) -> Result<Option<Held>, Error> {
+    pub(crate) fn held(&self, name: &[u8]) -> Result<Option<StoredGrant>, Error> {
         if !self.is_held {
             return Ok(None);
         }
-        let token = self.token.ok_or_else(|| Error::new(ErrorKind::WrongType, Held::FOREIGN))?;
-        Ok(Some(Held {
+        let token =
+            self.token.ok_or_else(|| Error::new(ErrorKind::WrongType, StoredGrant::FOREIGN))?;
+        Ok(Some(StoredGrant {
             name: Arc::from(name),
             token,
             fence: self.first,

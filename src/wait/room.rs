@@ -33,7 +33,7 @@ use crate::store::{Identity, Notice, Outcome, ServerId, Teller};
 use crate::sync::{AtomicUsize, Condvar, Mutex, MutexGuard};
 use crate::token::Token;
 
-pub(crate) struct Room {
+pub(crate) struct WaitingRoom {
     limits: Limits,
     /// How many queues there are. Read without the mutex: a thread that meets no other one locks
     /// nothing.
@@ -101,10 +101,10 @@ impl Bed {
 /// A give that is owed, with its name.
 pub(crate) type Owing = (Arc<[u8]>, Owe);
 
-impl Room {
-    pub(crate) fn new(limits: Limits, crew: Crew) -> Room {
+impl WaitingRoom {
+    pub(crate) fn new(limits: Limits, crew: Crew) -> WaitingRoom {
         let (occupied, waiters, closed, closing) = Default::default();
-        Room { limits, occupied, waiters, closed, closing, crew: Arc::new(crew) }
+        WaitingRoom { limits, occupied, waiters, closed, closing, crew: Arc::new(crew) }
     }
 
     /// Whether a thread waits for the name, or holds it under a grant whose turns pass on.

@@ -177,7 +177,7 @@ mod tests {
     use crate::top::keys::{Act, Key};
     use crate::top::table::{
         Sort,
-        tests::{Rounds, held},
+        tests::{Scans, held},
     };
 
     fn drawn(
@@ -186,14 +186,14 @@ mod tests {
         size: (usize, usize),
         is_coloured: bool,
     ) -> String {
-        let mut rounds = Rounds::new();
-        rounds.round(&[]);
+        let mut scans = Scans::new();
+        scans.scan(&[]);
         let names = ["stock:1", "evil\x1b[2J\u{202e}", "中文字", "d", "e"];
         let seen: Vec<_> =
             names.iter().zip(41..).map(|(name, at)| (*name, held(at, 24), 3)).collect();
-        rounds.round(&seen);
-        let counts = rounds.table.counts();
-        let lines = rounds.table.sorted(Sort::Name, rounds.now);
+        scans.scan(&seen);
+        let counts = scans.table.counts();
+        let lines = scans.table.sorted(Sort::Name, scans.now);
         let (clock, pattern, store) = ("21:19:02.123".into(), b"*", "redis://127.0.0.1:6379/0");
         let scene =
             Scene { store, clock, pattern, status, counts, choices, lines: &lines, is_coloured };
@@ -262,9 +262,9 @@ mod tests {
     fn what_is_wrong_and_what_is_asked_are_said_in_red() {
         let status = Status { error: Some("down".into()), ..Status::default() };
         let mut choices = Choices::default();
-        let mut rounds = Rounds::new();
-        rounds.round(&[("n", held(7, 30), 0)]);
-        let lines = rounds.table.sorted(Sort::Name, rounds.now);
+        let mut scans = Scans::new();
+        scans.scan(&[("n", held(7, 30), 0)]);
+        let lines = scans.table.sorted(Sort::Name, scans.now);
         choices.press(Key::Letter('b'), &lines);
         let frame = drawn(&choices, &status, (10, 100), true);
         assert_eq!(rows(&frame)[1], "\x1b[31mno look: down\x1b[0m");

@@ -170,7 +170,7 @@ fn place(name: Option<&[u8]>, lines: &[Line<'_>]) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::top::table::tests::{Rounds, held};
+    use crate::top::table::tests::{Scans, held};
 
     #[test]
     fn keys_are_read_whole_whatever_parts_they_come_in() {
@@ -193,11 +193,11 @@ mod tests {
     }
 
     fn press(choices: &mut Choices, keys: &str) -> Vec<Act> {
-        let mut rounds = Rounds::new();
+        let mut scans = Scans::new();
         let mut foreign = held(0, 20);
         foreign.holder.as_mut().unwrap().fence = None;
-        rounds.round(&[("a", held(7, 30), 0), ("b", foreign, 0)]);
-        let lines = rounds.table.sorted(Sort::Name, rounds.now);
+        scans.scan(&[("a", held(7, 30), 0), ("b", foreign, 0)]);
+        let lines = scans.table.sorted(Sort::Name, scans.now);
         let keys = Keyboard::default().typed(keys.as_bytes());
         keys.into_iter().filter_map(|key| choices.press(key, &lines)).collect()
     }
@@ -224,11 +224,11 @@ mod tests {
 
     #[test]
     fn what_is_typed_is_about_the_line_that_was_shown_as_selected() {
-        let mut rounds = Rounds::new();
-        rounds.round(&[("a", held(7, 30), 0), ("b", held(8, 20), 5)]);
+        let mut scans = Scans::new();
+        scans.scan(&[("a", held(7, 30), 0), ("b", held(8, 20), 5)]);
         let mut choices = Choices::default();
-        choices.show(&rounds.table.sorted(Sort::Name, rounds.now));
-        let lines = rounds.table.sorted(Sort::Waiting, rounds.now);
+        choices.show(&scans.table.sorted(Sort::Name, scans.now));
+        let lines = scans.table.sorted(Sort::Waiting, scans.now);
         choices.press(Key::Letter('b'), &lines);
         assert!(matches!(choices.mode, Mode::Break { fence: 7, .. }), "{:?}", choices.mode);
         choices.press(Key::Escape, &lines);
@@ -244,9 +244,9 @@ mod tests {
             press(&mut choices, keys);
             assert_eq!(selected(&choices), Some(at), "{keys:?}");
         }
-        let mut rounds = Rounds::new();
-        rounds.round(&[("b", held(7, 30), 0), ("c", held(7, 30), 0)]);
-        assert_eq!(choices.at(&rounds.table.sorted(Sort::Name, rounds.now)), 0);
+        let mut scans = Scans::new();
+        scans.scan(&[("b", held(7, 30), 0), ("c", held(7, 30), 0)]);
+        assert_eq!(choices.at(&scans.table.sorted(Sort::Name, scans.now)), 0);
         assert_eq!(choices.press(Key::Down, &[]), None);
         assert_eq!(choices.at(&[]), 0);
     }

@@ -134,7 +134,7 @@ struct Top<'a> {
     signals: Option<&'a Signals>,
     clock: LocalTime,
     pattern: Vec<u8>,
-    /// Of a round that is not yet at its end.
+    /// Of a scan that is not yet at its end.
     listing: Option<Listing>,
     table: Table,
     status: Status,
@@ -172,7 +172,7 @@ impl<'a> Top<'a> {
             self.listing.take().unwrap_or_else(|| self.client.list(&self.pattern).all());
         for _ in 0..PAGES {
             let Some(page) = listing.next_page() else {
-                self.table.end_round(Instant::now());
+                self.table.end_scan(Instant::now());
                 (self.status.took, self.status.is_part) = (start.elapsed(), false);
                 return Ok(());
             };

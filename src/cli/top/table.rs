@@ -44,7 +44,7 @@ pub(super) struct Row {
     /// Since when its turns are counted.
     first: Instant,
     /// In which it was seen last.
-    round: u64,
+    scan: u64,
 }
 
 /// What is to be told of a lock.
@@ -77,14 +77,14 @@ fn fence(state: &LockState) -> Option<u64> {
     state.holder.as_ref().and_then(|holder| holder.fence).or(state.last_fence)
 }
 
-/// Ends with a round, which is as many looks as it takes to have seen every name once.
+/// Ends with a scan, which is as many looks as it takes to have seen every name once.
 pub(super) struct Table {
     rows: BTreeMap<Vec<u8>, Row>,
     /// Turns of so long are counted.
     window: Duration,
     start: Instant,
     /// The present one.
-    round: u64,
+    scan: u64,
 }
 
 #[derive(Default)]
@@ -95,7 +95,7 @@ pub(super) struct Counts {
 
 impl Table {
     pub(super) fn new(window: Duration, now: Instant) -> Table {
-        Table { rows: BTreeMap::new(), window, start: now, round: 0 }
+        Table { rows: BTreeMap::new(), window, start: now, scan: 0 }
     }
 
     pub(super) fn see(&mut self, listed: Listed, now: Instant) {
@@ -111,30 +111,30 @@ impl Table {
             }
             // Where a store forgets it with the holder, it is remembered here.
             state.last_fence = state.last_fence.or(known);
-            (row.state, row.waiting, row.round) = (state, waiting, self.round);
+            (row.state, row.waiting, row.scan) = (state, waiting, self.scan);
         } else if is_held || self.rows.len() < MOST_FREE {
             // It was not there, once all that was there had been seen.
-            let turns = (self.round > 0 && is_held).then_some(now).into_iter().collect();
-            let (first, round) = (self.start, self.round);
-            self.rows.insert(name, Row { state, waiting, turns, first, round });
+            let turns = (self.scan > 0 && is_held).then_some(now).into_iter().collect();
+            let (first, scan) = (self.start, self.scan);
+            self.rows.insert(name, Row { state, waiting, turns, first, scan });
         }
     }
 
     /// Every name has been seen that is there.
-    pub(super) fn end_round(&mut self, now: Instant) {
-        let (round, window) = (self.round, self.window);
+    pub(super) fn end_scan(&mut self, now: Instant) {
+        let (scan, window) = (self.scan, self.window);
         self.rows.retain(|_, row| {
             let is_old = |turn: &Instant| now.duration_since(*turn) >= window;
             while row.turns.front().is_some_and(is_old) {
                 row.turns.pop_front();
             }
-            if row.round < round {
+            if row.scan < scan {
                 // It is free, and the store has forgotten it; its last turns count for a while.
                 (row.state.holder, row.waiting) = (None, None);
             }
-            row.round == round || !row.turns.is_empty()
+            row.scan == scan || !row.turns.is_empty()
         });
-        self.round += 1;
+        self.scan += 1;
     }
 
     /// Those of which there is something to tell.
@@ -191,24 +191,24 @@ pub(super) mod tests {
         state
     }
 
-    /// A round each second.
-    pub(in super::super) struct Rounds {
+    /// A scan each second.
+    pub(in super::super) struct Scans {
         pub(in super::super) table: Table,
         pub(in super::super) now: Instant,
     }
 
-    impl Rounds {
-        pub(in super::super) fn new() -> Rounds {
+    impl Scans {
+        pub(in super::super) fn new() -> Scans {
             let now = Instant::now();
-            Rounds { table: Table::new(Duration::from_secs(10), now), now }
+            Scans { table: Table::new(Duration::from_secs(10), now), now }
         }
 
-        pub(in super::super) fn round(&mut self, seen: &[(&str, LockState, u64)]) {
+        pub(in super::super) fn scan(&mut self, seen: &[(&str, LockState, u64)]) {
             self.now += Duration::from_secs(1);
             for (name, state, waiting) in seen {
                 self.table.note(name.as_bytes().into(), state.clone(), Some(*waiting), self.now);
             }
-            self.table.end_round(self.now);
+            self.table.end_scan(self.now);
         }
 
         fn names(&mut self, sort: Sort) -> Vec<String> {
@@ -224,58 +224,58 @@ pub(super) mod tests {
 
     #[test]
     fn each_change_of_the_fence_is_a_turn_and_a_renewal_is_none() {
-        let mut rounds = Rounds::new();
+        let mut scans = Scans::new();
         for at in 0..4 {
-            rounds.round(&[("busy", held(10 + at, 30), 0), ("slow", held(5, 30 - at), 0)]);
+            scans.scan(&[("busy", held(10 + at, 30), 0), ("slow", held(5, 30 - at), 0)]);
         }
-        assert_eq!(rounds.rate("busy"), Some(0.75));
-        assert_eq!(rounds.rate("slow"), Some(0.0));
-        assert_eq!(rounds.names(Sort::Turns), ["busy", "slow"]);
+        assert_eq!(scans.rate("busy"), Some(0.75));
+        assert_eq!(scans.rate("slow"), Some(0.0));
+        assert_eq!(scans.names(Sort::Turns), ["busy", "slow"]);
         for _ in 0..12 {
-            rounds.round(&[("busy", held(13, 30), 0), ("slow", held(5, 30), 0)]);
+            scans.scan(&[("busy", held(13, 30), 0), ("slow", held(5, 30), 0)]);
         }
-        assert_eq!(rounds.rate("busy"), Some(0.0), "that was long ago");
+        assert_eq!(scans.rate("busy"), Some(0.0), "that was long ago");
     }
 
     #[test]
     fn a_turn_that_was_over_before_the_look_is_counted_by_its_fence() {
-        let mut rounds = Rounds::new();
-        rounds.round(&[("n", free(Some(5)), 0)]);
-        assert_eq!(rounds.rate("n"), None, "nothing is to be told of it");
-        rounds.round(&[("n", free(Some(6)), 0)]);
-        assert_eq!(rounds.rate("n"), Some(0.5));
+        let mut scans = Scans::new();
+        scans.scan(&[("n", free(Some(5)), 0)]);
+        assert_eq!(scans.rate("n"), None, "nothing is to be told of it");
+        scans.scan(&[("n", free(Some(6)), 0)]);
+        assert_eq!(scans.rate("n"), Some(0.5));
     }
 
     #[test]
     fn where_the_store_forgets_a_fence_with_its_holder_a_turn_is_counted_once() {
-        let mut rounds = Rounds::new();
-        rounds.round(&[]);
-        rounds.round(&[("n", held(5, 30), 0)]);
-        rounds.round(&[]);
-        assert_eq!(rounds.table.counts().held, 0);
-        assert_eq!(rounds.rate("n"), Some(1.0 / 3.0));
-        rounds.round(&[("n", held(6, 30), 0)]);
-        assert_eq!(rounds.rate("n"), Some(0.5));
+        let mut scans = Scans::new();
+        scans.scan(&[]);
+        scans.scan(&[("n", held(5, 30), 0)]);
+        scans.scan(&[]);
+        assert_eq!(scans.table.counts().held, 0);
+        assert_eq!(scans.rate("n"), Some(1.0 / 3.0));
+        scans.scan(&[("n", held(6, 30), 0)]);
+        assert_eq!(scans.rate("n"), Some(0.5));
         for _ in 0..12 {
-            rounds.round(&[]);
+            scans.scan(&[]);
         }
-        assert!(rounds.table.rows.is_empty());
+        assert!(scans.table.rows.is_empty());
     }
 
     #[test]
     fn every_order_is_one_that_the_keys_lead_to() {
-        let mut rounds = Rounds::new();
-        rounds.round(&[("a", held(1, 30), 0), ("b", held(2, 20), 5), ("c", held(3, 25), 1)]);
-        rounds.round(&[("a", held(1, 30), 0), ("b", held(2, 20), 5), ("c", held(4, 25), 1)]);
+        let mut scans = Scans::new();
+        scans.scan(&[("a", held(1, 30), 0), ("b", held(2, 20), 5), ("c", held(3, 25), 1)]);
+        scans.scan(&[("a", held(1, 30), 0), ("b", held(2, 20), 5), ("c", held(4, 25), 1)]);
         let mut sort = Sort::default();
         for order in
             [["c", "b", "a"], ["b", "c", "a"], ["b", "c", "a"], ["b", "c", "a"], ["a", "b", "c"]]
         {
-            assert_eq!(rounds.names(sort), order, "{sort:?}");
+            assert_eq!(scans.names(sort), order, "{sort:?}");
             sort = sort.next();
         }
         assert_eq!(sort, Sort::Turns);
-        let counts = rounds.table.counts();
+        let counts = scans.table.counts();
         assert_eq!((counts.held, counts.waiting), (3, 6));
     }
 }

@@ -1,8 +1,8 @@
 //! What the exploration looks at in a room, and what it spoils to show that it finds that.
 
-use super::Room;
+use super::WaitingRoom;
 
-impl Room {
+impl WaitingRoom {
     /// Nobody waits or listens here any more, and nothing is left of those who did.
     pub(crate) fn is_empty(&self, closed: bool, forbidden: bool) -> bool {
         let waiters = self.waiters.lock();

@@ -17,7 +17,7 @@ use crate::store::{
 };
 use crate::sync::{Condvar, Mutex};
 use crate::token::Token;
-use crate::wait::Room;
+use crate::wait::WaitingRoom;
 
 /// So long that nothing ends by itself while the threads meet.
 pub(super) const LONG: Duration = Duration::from_secs(3600);
@@ -184,7 +184,7 @@ impl Inbox {
     }
 
     /// Spoils something in the room of those who read it.
-    fn spoil(&self, spoils: impl FnOnce(&Room)) {
+    fn spoil(&self, spoils: impl FnOnce(&WaitingRoom)) {
         let keeper = self.keeper.get().and_then(Weak::upgrade);
         if let Some(core) = keeper.as_ref().and_then(|keeper| keeper.core().ok()) {
             spoils(&core.room);
@@ -323,7 +323,7 @@ impl Store for Link {
     fn listener(&self) -> Option<&dyn Listener> {
         if self.flaw == Some(Flaw::WakesOnlySleepers) {
             // Asked for by a thread that is about to sleep.
-            self.inbox.spoil(Room::forget_wake_ups);
+            self.inbox.spoil(WaitingRoom::forget_wake_ups);
         }
         Some(self)
     }
@@ -394,10 +394,10 @@ impl Listener for Link {
         let is_news = heard.as_ref().is_ok_and(|notices| !notices.is_empty());
         match self.flaw {
             Some(Flaw::LeavesAfterNews) if is_news => {
-                self.inbox.spoil(Room::forget_who_could_listen);
+                self.inbox.spoil(WaitingRoom::forget_who_could_listen);
             }
             Some(Flaw::LeavesInSilence) if !is_news => {
-                self.inbox.spoil(Room::forget_who_could_listen);
+                self.inbox.spoil(WaitingRoom::forget_who_could_listen);
             }
             _ => {}
         }

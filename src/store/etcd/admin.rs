@@ -12,7 +12,7 @@ use crate::clock::{Deadline, Moment, wall_micros};
 use crate::error::{Error, ErrorKind};
 #[cfg(feature = "examine")]
 use crate::examination::{Examination, Subject};
-use crate::store::breaking::{Breach, Breaches, Held, LONGEST_BY, LONGEST_REMEMBERED};
+use crate::store::breaking::{Breach, Breaches, LONGEST_BY, LONGEST_REMEMBERED, StoredGrant};
 use crate::store::listing::{Bookmark, PAGE, Page, Wanted};
 use crate::store::{Admin, Failure, Lane, LockState, MOST_WAITERS, Seen, Waiter};
 use crate::token::Token;
@@ -39,7 +39,7 @@ impl Admin for EtcdStore {
         self.list_locks(wanted, from, deadline).map_err(|failure| failure.error)
     }
 
-    fn held(&self, name: &[u8], deadline: Deadline) -> Result<Option<Held>, Error> {
+    fn held(&self, name: &[u8], deadline: Deadline) -> Result<Option<StoredGrant>, Error> {
         let looked = self.looked(&self.name(name), 1, deadline);
         let Some((all, lives)) = looked.map_err(|failure| failure.error)? else {
             return Ok(None);
@@ -52,7 +52,12 @@ impl Admin for EtcdStore {
     }
 
     /// Deletes the key of this very grant, and in the same change leaves the note.
-    fn break_grant(&self, held: &Held, by: &[u8], deadline: Deadline) -> Result<bool, Failure> {
+    fn break_grant(
+        &self,
+        held: &StoredGrant,
+        by: &[u8],
+        deadline: Deadline,
+    ) -> Result<bool, Failure> {
         let (name, fence) = (self.name(&held.name), held.fence.unwrap_or(0));
         let head = format!("{} {fence} {} ", held.token, wall_micros());
         let note = [head.as_bytes(), &by[..by.len().min(LONGEST_BY)]].concat();
@@ -183,7 +188,7 @@ impl EtcdStore {
         // The lease has more time than was asked for.
         let asked = said.map_or(UNTOLD, |said| said.ttl).min(seconds(lives.whole));
         let left = seconds(lives.seconds).saturating_sub(seconds(lives.whole) - asked);
-        let ours = said.and_then(|said| self.places.get(said.token));
+        let ours = said.and_then(|said| self.own_keys.get(said.token));
         let ends = ours.map_or(Moment::NEVER, |held| held.ends);
         Seen {
             is_held: lives.seconds > 0,

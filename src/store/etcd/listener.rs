@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::dial::Dialer;
 use super::leases::{Lease, Leases};
 use super::messages::{self, Done, Lives, Told};
-use super::places::Places;
+use super::own_keys::OwnKeys;
 use super::waits::{Heard, Question, Wait, Waits};
 use super::wire::Wire;
 use super::{fault, micros};
@@ -36,7 +36,7 @@ const LEAST_REST: Duration = Duration::from_millis(100);
 
 pub(super) struct Listener {
     dialer: Arc<Dialer>,
-    places: Arc<Places>,
+    own_keys: Arc<OwnKeys>,
     io_timeout: Duration,
     claim_window: Duration,
     /// A key that may be asked for.
@@ -87,13 +87,13 @@ enum Renewal {
 
 impl Listener {
     pub(super) fn new(
-        (dialer, places): (Arc<Dialer>, Arc<Places>),
+        (dialer, own_keys): (Arc<Dialer>, Arc<OwnKeys>),
         (io_timeout, claim_window): (Duration, Duration),
         any: Vec<u8>,
         me: ServerId,
     ) -> Listener {
         let (turn, state) = Default::default();
-        Listener { dialer, places, io_timeout, claim_window, any, me, turn, state }
+        Listener { dialer, own_keys, io_timeout, claim_window, any, me, turn, state }
     }
 
     /// The ear under which places are taken, if there is one.
@@ -108,7 +108,7 @@ impl Listener {
         let mut state = self.state.lock();
         if let Some(open) = state.open.take_if(|open| ear == 0 || open.ear.id == ear) {
             let _ = open.socket.shutdown(Shutdown::Both);
-            self.places.ear_ended(open.ear.id);
+            self.own_keys.ear_ended(open.ear.id);
         }
     }
 
@@ -204,7 +204,7 @@ impl Open {
     }
 
     /// What has come; an error where the connection is of no use any more.
-    fn tend(&mut self, (any, places): (&[u8], &Places)) -> Result<Vec<Notice>, Error> {
+    fn tend(&mut self, (any, own_keys): (&[u8], &OwnKeys)) -> Result<Vec<Notice>, Error> {
         self.wire.glance()?;
         let (mut notices, ear) = (Vec::new(), self.ear);
         // Our own clock stands in for a server's, of which etcd shows none. A waiter that comes too late for
@@ -244,7 +244,7 @@ impl Open {
             // Who does not claim it loses it then, though the ear lives on.
             if let Notice::Granted { token, server, span, .. } = notice {
                 let since = Moment::from_nanos(server.saturating_mul(1000));
-                places.promise(*token, since.plus(*span));
+                own_keys.promise(*token, since.plus(*span));
             }
         }
         self.renew(any, &mut notices)?;
@@ -372,7 +372,7 @@ impl store::Listener for Listener {
             let Some(open) = &mut state.open else {
                 return Err(Error::new(ErrorKind::Refused, "nobody is connected to hear wake-ups"));
             };
-            let heard = open.tend((&self.any, &self.places)).and_then(|notices| {
+            let heard = open.tend((&self.any, &self.own_keys)).and_then(|notices| {
                 let (due, is_overdue) = open.due(self.io_timeout);
                 if is_overdue && Moment::now() >= due {
                     let silent = "the wake-up connection is silent";
@@ -386,7 +386,7 @@ impl store::Listener for Listener {
                     if !self.dialer.is_forgotten(&open.wire, &error) {
                         self.dialer.doubt(&open.wire);
                     }
-                    self.places.ear_ended(open.ear.id);
+                    self.own_keys.ear_ended(open.ear.id);
                     state.open = None;
                     if !error.is_retriable() {
                         state.resting = Some((Moment::now().plus(REFUSED), error.clone()));

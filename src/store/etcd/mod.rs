@@ -14,8 +14,8 @@ mod leases;
 mod listener;
 mod login;
 mod messages;
+mod own_keys;
 mod passing;
-mod places;
 mod proto;
 mod takes;
 #[cfg(test)]
@@ -33,7 +33,7 @@ use self::dial::{Dialer, transact};
 use self::keys::Name;
 use self::leases::Leases;
 use self::messages::{Done, Op, Txn, most_of};
-use self::places::Places;
+use self::own_keys::OwnKeys;
 use self::wire::Wire;
 use crate::clock::{Deadline, Moment};
 use crate::config::{Config, EtcdConfig};
@@ -60,7 +60,7 @@ pub(crate) struct EtcdStore {
     listener: listener::Listener,
     prefix: Vec<u8>,
     leases: Leases,
-    places: Arc<Places>,
+    own_keys: Arc<OwnKeys>,
     /// What waiters have seen of those before them.
     seen: passing::Seen,
     me: ServerId,
@@ -73,12 +73,12 @@ impl EtcdStore {
         let Config { prefix, io_timeout, claim_window, .. } = config;
         let (dialer, me) = (Arc::new(Dialer::new(etcd)?), next_server());
         let spans = (*io_timeout, *claim_window);
-        let (leases, places) = <(Leases, Arc<Places>)>::default();
-        let both = (Arc::clone(&dialer), Arc::clone(&places));
+        let (leases, own_keys) = <(Leases, Arc<OwnKeys>)>::default();
+        let both = (Arc::clone(&dialer), Arc::clone(&own_keys));
         let listener = listener::Listener::new(both, spans, keys::any(prefix), me);
         let (pool, prefix) = (Pools::new(config.pool).make()?, prefix.clone());
         let (record, seen) = Default::default();
-        Ok(EtcdStore { dialer, pool, listener, prefix, leases, places, seen, me, record })
+        Ok(EtcdStore { dialer, pool, listener, prefix, leases, own_keys, seen, me, record })
     }
 
     fn name(&self, name: &[u8]) -> Name {
@@ -235,18 +235,18 @@ impl Store for EtcdStore {
         if before == Moment::NEVER {
             // Gives come first: the others end when this is called again.
             self.leases.is_closing.store(true, Ordering::Relaxed);
-            return self.places.leave_ends();
+            return self.own_keys.leave_ends();
         }
-        for (token, held) in self.places.take_ended(Moment::now(), MOST_ENDED) {
+        for (token, own) in self.own_keys.take_ended(Moment::now(), MOST_ENDED) {
             // Just this grant: what was written since is a later one.
-            let (name, fence) = (Name::of_key(&held.key), keys::first_fence(held.created));
+            let (name, fence) = (Name::of_key(&own.key), keys::first_fence(own.created));
             let ended = self.on_wire(Lane::Keeper, deadline, |wire, deadline| {
-                self.delete(wire, &name, (token, &held), fence.unwrap_or(0), deadline)
+                self.delete(wire, &name, (token, &own), fence.unwrap_or(0), deadline)
             });
             if let Err(failure) = ended {
-                if held.lease.is_none() {
+                if own.lease.is_none() {
                     // Else it would be kept alive with the places of others.
-                    self.listener.end(held.ear);
+                    self.listener.end(own.ear);
                 }
                 say!(Debug, "lock-left", error = failure.error);
             }
@@ -254,7 +254,7 @@ impl Store for EtcdStore {
     }
 
     fn due(&self) -> Moment {
-        if self.leases.spare() > 0 { Moment::ZERO } else { self.places.due() }
+        if self.leases.spare() > 0 { Moment::ZERO } else { self.own_keys.due() }
     }
 
     fn listener(&self) -> Option<&dyn Listener> {

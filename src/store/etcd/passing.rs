@@ -25,7 +25,7 @@ use super::dial::transact;
 use super::keys::{self, Name, Said, said};
 use super::leases::lives_of;
 use super::messages::{Key, Lives, Op, Txn, most_of};
-use super::places::Held;
+use super::own_keys::OwnKey;
 use super::wire::Wire;
 use super::{EtcdStore, UNTOLD};
 use crate::clock::{Deadline, Moment};
@@ -120,7 +120,7 @@ impl EtcdStore {
     /// When the lock may be free that this client waits for, with those passed over who are dead.
     pub(super) fn look_ahead(&self, raw: &[u8], deadline: Deadline) -> Result<Duration, Failure> {
         let name = self.name(raw);
-        let ours = self.listener.waits_for(raw).and_then(|token| self.places.get(token));
+        let ours = self.listener.waits_for(raw).and_then(|token| self.own_keys.get(token));
         let free_in = self.on_wire(Lane::Caller, deadline, |wire, deadline| {
             self.first_of(wire, &name, ours.as_ref(), deadline)
         })?;
@@ -136,7 +136,7 @@ impl EtcdStore {
         &self,
         wire: &mut Wire,
         name: &Name,
-        ours: Option<&Held>,
+        ours: Option<&OwnKey>,
         deadline: Deadline,
     ) -> Result<Duration, Failure> {
         let most = MOST.min(most_of([&*name.all].into_iter()));

@@ -8,7 +8,7 @@ use super::dial::transact;
 use super::keys::{self, BLOCK, Name, first_fence, is_of, is_ours, said};
 use super::leases::Lease;
 use super::messages::{Done, Key, Op, Txn};
-use super::places::{Held, LATE};
+use super::own_keys::{LATE, OwnKey};
 use super::waits::Wait;
 use super::wire::Wire;
 use super::{EtcdStore, UNTOLD, fault};
@@ -50,9 +50,9 @@ impl EtcdStore {
             let ear = self.listener.ear().filter(|_| place != Place::Try);
             let take = Take { name: &name, raw, token, ttl, block: block.clamp(1, BLOCK), ear };
             let lease = self.leases.take(wire, ttl, deadline)?;
-            let known = self.places.get(token).or_else(|| self.left(&take, ticket));
-            let held = known.unwrap_or_else(|| self.places.begin(token, &name, tried));
-            match self.stand(wire, &take, (held, lease), deadline) {
+            let known = self.own_keys.get(token).or_else(|| self.left(&take, ticket));
+            let own = known.unwrap_or_else(|| self.own_keys.begin(token, &name, tried));
+            match self.stand(wire, &take, (own, lease), deadline) {
                 Ok(Some(answer)) => return Ok(answer),
                 // Something was not as it was known; now it is.
                 Ok(None) => {}
@@ -72,15 +72,15 @@ impl EtcdStore {
     }
 
     /// Where another token of this client stood, which does not wait any more.
-    fn left(&self, take: &Take<'_>, ticket: u64) -> Option<Held> {
+    fn left(&self, take: &Take<'_>, ticket: u64) -> Option<OwnKey> {
         // Without a ticket, it would be one that is not there yet.
         take.ear.filter(|_| ticket != 0)?;
-        let (other, held) = self.places.created(&take.name.all, ticket)?;
+        let (other, own) = self.own_keys.created(&take.name.all, ticket)?;
         // What was told that it has the lock may have used its fences.
-        if held.lease.is_some() || held.is_doubtful || !self.listener.rename(other, take.token) {
+        if own.lease.is_some() || own.is_doubtful || !self.listener.rename(other, take.token) {
             return None;
         }
-        self.places.remove(other)
+        self.own_keys.remove(other)
     }
 
     /// Takes the lock if nobody is before it: before its place, or at all where it has none yet. Else it
@@ -89,18 +89,18 @@ impl EtcdStore {
         &self,
         wire: &mut Wire,
         take: &Take<'_>,
-        (held, mut lease): (Held, Lease),
+        (own, mut lease): (OwnKey, Lease),
         deadline: Deadline,
     ) -> Result<Option<Answer>, Failure> {
-        let (all, key, token) = (&take.name.all, &held.key, take.token);
-        let is_new = held.created == 0;
-        let own = said(&held.value, held.created).filter(|who| who.token == token);
-        let value = |block| match own {
+        let (all, key, token) = (&take.name.all, &own.key, take.token);
+        let is_new = own.created == 0;
+        let mine = said(&own.value, own.created).filter(|who| who.token == token);
+        let value = |block| match mine {
             // What it says bounds what is promised.
             Some(who) if who.ttl < take.ttl => {
                 keys::value(token, take.ttl, who.block, Some(who.first))
             }
-            Some(_) => keys::unmarked(&held.value),
+            Some(_) => keys::unmarked(&own.value),
             None => keys::value(token, take.ttl, block, None),
         };
         // Whoever is handed the lock has many fences.
@@ -111,31 +111,31 @@ impl EtcdStore {
             None => Op::get(key),
         };
         let stands = Txn::default()
-            .if_unchanged(key, held.modified)
+            .if_unchanged(key, own.modified)
             .then(stays)
-            .then(Op::last_two(all, held.created))
+            .then(Op::last_two(all, own.created))
             .then(Op::first(all))
             .otherwise(Op::get(key));
-        let txn = Txn::default().if_none_before(all, held.created);
-        let txn = if is_new { txn } else { txn.if_unchanged(key, held.modified) };
+        let txn = Txn::default().if_none_before(all, own.created);
+        let txn = if is_new { txn } else { txn.if_unchanged(key, own.modified) };
         let txn = txn.then(Op::put(key, &takes, lease.id)).otherwise(Op::txn(&stands));
         // What may be under the lease is noted before.
-        self.places.set(token, &held.in_doubt(lease));
+        self.own_keys.set(token, &own.in_doubt(lease));
         let sent = transact(wire, &txn, deadline).inspect_err(|failure| {
             if failure.sent.is_none() {
-                self.places.restore(token, &held);
+                self.own_keys.restore(token, &own);
                 self.put_back(lease, failure);
             }
         });
         let (mut done, sent) = sent?;
         let revision = done.revision;
-        let created = if is_new { revision } else { held.created };
+        let created = if is_new { revision } else { own.created };
         if done.is_so {
             lease.confirm(done.term);
-            let before = held.lease.filter(|_| !held.is_doubtful);
+            let before = own.lease.filter(|_| !own.is_doubtful);
             before.into_iter().for_each(|lease| self.leases.put_back(lease));
-            let held = Held { value: takes, created, modified: revision, ..held };
-            return self.granted(take, held, lease, sent).map(Some);
+            let own = OwnKey { value: takes, created, modified: revision, ..own };
+            return self.granted(take, own, lease, sent).map(Some);
         }
         self.leases.put_back(lease);
         let mut inner = done.inner(0);
@@ -143,52 +143,52 @@ impl EtcdStore {
             // One that was taken over says another token's name still; but for a question, it is as it was.
             let is_asked = |key: &Key| {
                 let asked = said(&key.value, key.created).and_then(|who| who.asked);
-                key.created == held.created && asked == Some(held.modified)
+                key.created == own.created && asked == Some(own.modified)
             };
             let is_it = |key: &Key| is_of(key, token) || is_asked(key);
             match inner.part(0).first().filter(is_it) {
-                Some(ours) => self.places.set(token, &self.adopted(token, &ours)),
+                Some(ours) => self.own_keys.set(token, &self.adopted(token, &ours)),
                 // Its place is gone: it stands behind all others, under another key if somebody has this.
-                None => drop(self.places.remove(token)),
+                None => drop(self.own_keys.remove(token)),
             }
             return Ok(None);
         }
-        let held = match take.ear {
-            Some(ear) => Held {
+        let own = match take.ear {
+            Some(ear) => OwnKey {
                 value: waits,
                 created,
                 modified: revision,
                 lease: None,
                 ear,
                 until: Moment::NEVER,
-                ..held
+                ..own
             },
-            None => held,
+            None => own,
         };
         if !inner.parts.iter().skip(1).flat_map(|part| &part.keys).all(is_ours) {
             // Nobody would ever tell it that it is next.
-            let has_left = held.created == 0
-                || self.delete(wire, take.name, (token, &held), 0, deadline)?.is_some();
+            let has_left = own.created == 0
+                || self.delete(wire, take.name, (token, &own), 0, deadline)?.is_some();
             if has_left {
-                self.places.remove(token);
+                self.own_keys.remove(token);
             }
             let foreign = inner.parts.iter().skip(1).flat_map(|part| &part.keys);
             let foreign = foreign.into_iter().find(|key| !is_ours(key));
             let error = keys::foreign(foreign.map_or(&[][..], |key| &key.key));
             return Err(Failure { error, sent: Some(sent).filter(|_| !has_left) });
         }
-        Ok(self.waits(take, held, &mut inner, (revision, sent)))
+        Ok(self.waits(take, own, &mut inner, (revision, sent)))
     }
 
-    fn granted(&self, take: &Take<'_>, held: Held, lease: Lease, sent: Moment) -> Outcome {
+    fn granted(&self, take: &Take<'_>, own: OwnKey, lease: Lease, sent: Moment) -> Outcome {
         self.listener.forget(take.token);
         self.seen.forget(take.name);
-        let first = said(&held.value, held.created).map(|said| said.first);
-        let first = first.filter(|_| first_fence(held.created).is_some());
+        let first = said(&own.value, own.created).map(|said| said.first);
+        let first = first.filter(|_| first_fence(own.created).is_some());
         let sent = lease.counts_from(take.ttl, sent);
         let (ends, until) = (sent.plus(take.ttl), lease.lives_until().plus(LATE));
-        let held = Held { lease: Some(lease), ear: 0, is_doubtful: false, ends, until, ..held };
-        self.places.set(take.token, &held);
+        let own = OwnKey { lease: Some(lease), ear: 0, is_doubtful: false, ends, until, ..own };
+        self.own_keys.set(take.token, &own);
         let Some(fence) = first else {
             let large = "the revisions of this etcd are too large for fences";
             return Err(Failure::unknown(Error::new(ErrorKind::Protocol, large), sent));
@@ -201,23 +201,23 @@ impl EtcdStore {
     fn waits(
         &self,
         take: &Take<'_>,
-        held: Held,
+        own: OwnKey,
         inner: &mut Done,
         (revision, sent): (u64, Moment),
     ) -> Option<Answer> {
         let (part, holder) = (inner.part(1), inner.part(2).first());
-        if held.created == 0 {
-            self.places.restore(take.token, &held);
+        if own.created == 0 {
+            self.own_keys.restore(take.token, &own);
             return Some(self.busy(holder.as_ref(), sent));
         }
         // Some have gone since it came, and others have come behind it.
         let others = u32::try_from(part.count.saturating_sub(2)).unwrap_or(u32::MAX);
         let ahead = part.keys.get(1);
         let is_held = ahead.map(|ahead| &ahead.key) == holder.as_ref().map(|holder| &holder.key);
-        let rank = if is_held { 0 } else { held.rank.min(others) };
-        let Held { key, created, modified, ear, .. } = held.clone();
-        let held = Held { is_doubtful: false, rank, ends: Moment::NEVER, ..held };
-        self.places.set(take.token, &held);
+        let rank = if is_held { 0 } else { own.rank.min(others) };
+        let OwnKey { key, created, modified, ear, .. } = own.clone();
+        let own = OwnKey { is_doubtful: false, rank, ends: Moment::NEVER, ..own };
+        self.own_keys.set(take.token, &own);
         if take.ear.is_none() {
             return Some(self.busy(holder.as_ref(), sent));
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use kit::{Etcd, Mode, Proxy};
 
-use super::places::Held;
+use super::own_keys::OwnKey;
 use super::waits::Wait;
 use super::*;
 use crate::config::StoreConfig;
@@ -100,13 +100,13 @@ fn c1_an_end_that_comes_late_ends_no_grant_that_was_extended_meanwhile() {
     let (store, token) = (open(&etcd.url()), token());
     let fence = taken(&store, token);
     let late = Moment::now().plus(TTL * 2);
-    let ended = store.places.take_ended(late, 16);
-    let [(_, held)]: &[(Token, Held); 1] = ended[..].try_into().unwrap();
-    assert!(store.places.take_ended(late, 16).is_empty(), "each is told once");
+    let ended = store.own_keys.take_ended(late, 16);
+    let [(_, own)]: &[(Token, OwnKey); 1] = ended[..].try_into().unwrap();
+    assert!(store.own_keys.take_ended(late, 16).is_empty(), "each is told once");
     assert_eq!(extend(&store, (token, fence), TTL).unwrap().reply, Reply::Extended);
     let ends = || {
         store.on_wire(Lane::Keeper, by(), |wire, by| {
-            store.delete(wire, &store.name(b"n"), (token, held), fence, by)
+            store.delete(wire, &store.name(b"n"), (token, own), fence, by)
         })
     };
     assert_eq!(ends().unwrap(), None);
@@ -122,7 +122,7 @@ fn c1_a_renewal_counts_only_while_the_grant_is_not_being_ended() {
     let extend = Request::Extend { name: b"n", token, fence, ttl: TTL, reach: Reach::Grow };
     let renewals = store.renewals(&[extend, extend]);
     assert_eq!(renewals.len(), 2);
-    store.places.take_ended(Moment::now().plus(TTL * 2), 16);
+    store.own_keys.take_ended(Moment::now().plus(TTL * 2), 16);
     assert!(store.renewals(&[extend]).is_empty());
     // Of what is no renewal any more nobody says that it is not ours.
     for outcome in store.renew_all(Lane::Keeper, &renewals, by()) {
@@ -156,13 +156,13 @@ fn c1_what_an_earlier_copy_has_passed_on_counts_from_a_new_lease() {
     let reach = Reach::Pass(to);
     let pass = Request::Extend { name: b"n", token: from, fence, ttl: TTL, reach };
     assert_eq!(other.ask(Lane::Caller, pass, by()).unwrap().reply, Reply::Extended);
-    let modified = || other.places.get(to).unwrap().modified;
+    let modified = || other.own_keys.get(to).unwrap().modified;
     let before = modified();
     std::thread::sleep(Duration::from_millis(1100));
     let third = open(&etcd.url());
     assert_eq!(third.ask(Lane::Caller, pass, by()).unwrap().reply, Reply::Extended);
-    let held = third.places.get(to).unwrap();
-    assert!(held.modified > before, "it was written anew");
+    let own = third.own_keys.get(to).unwrap();
+    assert!(own.modified > before, "it was written anew");
     assert_eq!(give(&third, to, fence), Reply::Given);
 }
 
@@ -176,20 +176,20 @@ fn c1_no_window_is_promised_for_a_place_under_an_ear_that_may_end() {
     store.listener.end(first);
     let second = listens(&store);
     assert_ne!(first, second);
-    let held = store.places.get(waiter).unwrap();
-    assert_eq!(held.ear, first);
-    assert!(held.until != Moment::NEVER, "it is forgotten some time");
+    let own = store.own_keys.get(waiter).unwrap();
+    assert_eq!(own.ear, first);
+    assert!(own.until != Moment::NEVER, "it is forgotten some time");
     let follows = |ear| {
         let (name, ahead) = (b"n".to_vec(), Some(b"ahead".to_vec()));
         let wait = wait(name, ahead);
-        store.listener.follow(ear, waiter, wait, held.modified)
+        store.listener.follow(ear, waiter, wait, own.modified)
     };
     assert!(!follows(first) && follows(second));
     // A look does not follow it either: it is put under the new ear first.
     store.listener.forget(waiter);
     assert_eq!(joined(&store, waiter, ticket).0, ticket);
-    let held = store.places.get(waiter).unwrap();
-    assert_eq!((held.ear, held.until), (second, Moment::NEVER));
+    let own = store.own_keys.get(waiter).unwrap();
+    assert_eq!((own.ear, own.until), (second, Moment::NEVER));
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn a_place_that_was_perhaps_taken_over_leaves_no_ear_on() {
     let later = token();
     let name = store.name(b"n");
     let ear = store.listener.ear().unwrap();
-    assert!(store.places.created(&name.all, ticket).is_some() && ear != 0);
+    assert!(store.own_keys.created(&name.all, ticket).is_some() && ear != 0);
     proxy.set(Mode::SwallowReplies);
     let take =
         Request::Take { name: b"n", token: later, ttl: TTL, place: Place::Join(ticket), block: 1 };
@@ -307,7 +307,7 @@ fn c10_who_has_lost_its_place_is_not_taken_for_one_who_waits() {
         let waiter = token();
         let (ticket, _) = joined(&store, waiter, 0);
         assert_eq!(store.listener.waits_for(b"n"), Some(waiter));
-        let key = store.places.get(waiter).unwrap().key;
+        let key = store.own_keys.get(waiter).unwrap().key;
         etcd.ctl(&["del", std::str::from_utf8(&key).unwrap()]);
         let fence = keys::first_fence(ticket).unwrap();
         assert_eq!(lose(&store, waiter, fence), Reply::NotMine);

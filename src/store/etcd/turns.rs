@@ -7,7 +7,7 @@ use super::dial::transact;
 use super::keys::{self, Name, Said, created, said};
 use super::leases::{Lease, Leases, keep_alive};
 use super::messages::{Key, MOST_OPS, Op, Txn, most_of};
-use super::places::{Held, LATE};
+use super::own_keys::{LATE, OwnKey};
 use super::wire::Wire;
 use super::{EtcdStore, fault};
 use crate::clock::{Deadline, Moment};
@@ -23,7 +23,7 @@ pub(super) struct Renewal<'a> {
     request: Request<'a>,
     token: Token,
     ttl: Duration,
-    held: Held,
+    own: OwnKey,
     lease: Lease,
 }
 
@@ -32,7 +32,7 @@ impl EtcdStore {
     pub(super) fn renewals<'a>(&self, requests: &[Request<'a>]) -> Vec<Renewal<'a>> {
         let some = requests.iter().take(MOST_OPS).map_while(|one| self.renewal(one));
         let mut renewals: Vec<_> = some.collect();
-        renewals.truncate(most_of(renewals.iter().map(|one| &*one.held.key)));
+        renewals.truncate(most_of(renewals.iter().map(|one| &*one.own.key)));
         renewals
     }
 
@@ -41,12 +41,12 @@ impl EtcdStore {
         else {
             return None;
         };
-        let held = self.places.get(token).filter(|held| held.created == created(fence))?;
-        let lease = held.lease.filter(|lease| !held.is_doubtful && lease.span >= ttl)?;
+        let own = self.own_keys.get(token).filter(|own| own.created == created(fence))?;
+        let lease = own.lease.filter(|lease| !own.is_doubtful && lease.span >= ttl)?;
         // Others see by the key for how long it may be relied on.
-        let lasts = said(&held.value, held.created)?.ttl;
+        let lasts = said(&own.value, own.created)?.ttl;
         let is_said = millis(lasts) >= millis(ttl);
-        is_said.then_some(Renewal { request: *request, token, ttl, held, lease })
+        is_said.then_some(Renewal { request: *request, token, ttl, own, lease })
     }
 
     pub(super) fn renew_all(
@@ -72,7 +72,7 @@ impl EtcdStore {
         let sent = Moment::now();
         let unknown = |error| Failure::unknown(error, sent);
         keep_alive(wire, &mut leases, deadline).map_err(unknown)?;
-        let looks = renewals.iter().map(|one| Op::get(&one.held.key));
+        let looks = renewals.iter().map(|one| Op::get(&one.own.key));
         let look = looks.fold(Txn::default(), Txn::then);
         let looked = transact(wire, &look, deadline);
         let (mut done, _) = looked.map_err(|failure| match failure.sent {
@@ -82,15 +82,15 @@ impl EtcdStore {
         })?;
         let mut parts = done.parts.drain(..);
         let outcomes = renewals.iter().zip(leases).map(|(one, mut lease)| {
-            let seen = (one.token, &one.held);
+            let seen = (one.token, &one.own);
             match parts.next().and_then(|mut part| part.first()) {
-                Some(key) if key.modified == one.held.modified => {}
+                Some(key) if key.modified == one.own.modified => {}
                 // A request of which nothing was heard has changed it, or others have asked whether it is
                 // still relied on. Whoever asked counts no renewal but one that writes it.
-                Some(key) if key.created == one.held.created => {
-                    self.places.change(seen, |held| held.is_doubtful = true);
+                Some(key) if key.created == one.own.created => {
+                    self.own_keys.change(seen, |own| own.is_doubtful = true);
                     let is_asked = said(&key.value, key.created).is_some_and(|who| {
-                        who.token == one.token && who.asked == Some(one.held.modified)
+                        who.token == one.token && who.asked == Some(one.own.modified)
                     });
                     return match is_asked {
                         true => self.extend(wire, &one.request, deadline),
@@ -101,10 +101,10 @@ impl EtcdStore {
                 _ => return Ok(self.gone(one.token, sent)),
             }
             let is_renewed = lease.confirm(done.term)
-                && self.places.change(seen, |held| {
-                    held.lease = Some(lease);
-                    held.ends = held.ends.max(sent.plus(one.ttl));
-                    held.until = lease.lives_until().plus(LATE);
+                && self.own_keys.change(seen, |own| {
+                    own.lease = Some(lease);
+                    own.ends = own.ends.max(sent.plus(one.ttl));
+                    own.until = lease.lives_until().plus(LATE);
                 });
             let answer = is_renewed.then(|| self.answer(Reply::Extended, sent));
             answer.ok_or_else(|| unknown(changed()))
@@ -122,9 +122,9 @@ impl EtcdStore {
             return Err(Failure::not_done(changed()));
         };
         let (name, to) = (self.name(raw), reach.holder(token));
-        let is_known = |held: &Held| held.created == created(fence) && !held.is_doubtful;
+        let is_known = |own: &OwnKey| own.created == created(fence) && !own.is_doubtful;
         for _ in 0..MOST_TRIES {
-            let ours = match self.places.get(token).filter(is_known) {
+            let ours = match self.own_keys.get(token).filter(is_known) {
                 Some(ours) => ours,
                 None => {
                     // An earlier copy may have passed it on.
@@ -158,7 +158,7 @@ impl EtcdStore {
             let (whose, lasts) = ((token, &ours), (ttl, promised, lease));
             if let Some(since) = self.rewrite(wire, whose, (to, value), lasts, deadline)? {
                 if to == token.detached(fence) {
-                    self.places.lend(&ours.key);
+                    self.own_keys.lend(&ours.key);
                 }
                 return Ok(self.answer(Reply::Extended, since));
             }
@@ -171,7 +171,7 @@ impl EtcdStore {
     fn rewrite(
         &self,
         wire: &mut Wire,
-        (token, ours): (Token, &Held),
+        (token, ours): (Token, &OwnKey),
         (to, value): (Token, Vec<u8>),
         (ttl, promised, mut lease): (Duration, Moment, Lease),
         deadline: Deadline,
@@ -179,14 +179,14 @@ impl EtcdStore {
         let txn = Txn::default()
             .if_unchanged(&ours.key, ours.modified)
             .then(Op::put(&ours.key, &value, lease.id));
-        self.places.set(token, &ours.in_doubt(lease));
+        self.own_keys.set(token, &ours.in_doubt(lease));
         if to != token {
-            self.places.set(to, &Held { ends: Moment::NEVER, ..ours.in_doubt(lease) });
+            self.own_keys.set(to, &OwnKey { ends: Moment::NEVER, ..ours.in_doubt(lease) });
         }
         let done = transact(wire, &txn, deadline).inspect_err(|failure| {
             if failure.sent.is_none() {
-                self.places.remove(to);
-                self.places.set(token, ours);
+                self.own_keys.remove(to);
+                self.own_keys.set(token, ours);
                 self.put_back(lease, failure);
             }
         });
@@ -194,7 +194,7 @@ impl EtcdStore {
         if !done.is_so {
             self.leases.put_back(lease);
             if to != token {
-                self.places.remove(to);
+                self.own_keys.remove(to);
             }
             return Ok(None);
         }
@@ -202,12 +202,12 @@ impl EtcdStore {
         let before = ours.lease.filter(|lease| !ours.is_doubtful && !lease.has_ended(sent));
         before.into_iter().for_each(|lease| self.leases.put_back(lease));
         self.listener.forget(token);
-        self.places.remove(token);
+        self.own_keys.remove(token);
         let since = lease.counts_from(ttl, sent);
         let (until, modified) = (lease.lives_until().plus(LATE), done.revision);
-        let held = Held { value, modified, lease: Some(lease), ear: 0, until, ..ours.clone() };
+        let own = OwnKey { value, modified, lease: Some(lease), ear: 0, until, ..ours.clone() };
         let ends = promised.max(since.plus(ttl));
-        self.places.set(to, &Held { is_doubtful: false, ends, ..held });
+        self.own_keys.set(to, &OwnKey { is_doubtful: false, ends, ..own });
         Ok(Some(since))
     }
 
@@ -243,17 +243,17 @@ impl EtcdStore {
         (token, fence): (Token, u64),
         deadline: Deadline,
     ) -> Outcome {
-        let mut known = self.places.get(token);
+        let mut known = self.own_keys.get(token);
         for _ in 0..MOST_TRIES {
-            let held = match known.take().filter(|held| held.created != 0) {
-                Some(held) => held,
+            let own = match known.take().filter(|own| own.created != 0) {
+                Some(own) => own,
                 None => {
-                    let (seen, sent) = (self.places.get(token), Moment::now());
+                    let (seen, sent) = (self.own_keys.get(token), Moment::now());
                     let at = (fence, seen.as_ref().map(|seen| &*seen.key));
                     let found = self.find(wire, name, at, |who| who.token == token, deadline)?;
                     let Some(key) = found else {
                         // Of what may be on its way still, the key is known for longer.
-                        if seen.is_none_or(|held| !held.is_doubtful) {
+                        if seen.is_none_or(|own| !own.is_doubtful) {
                             return Ok(self.gone(token, sent));
                         }
                         self.listener.forget(token);
@@ -263,7 +263,7 @@ impl EtcdStore {
                 }
             };
             // Else it was changed, perhaps by a request of which nothing was heard.
-            if let Some(answer) = self.delete(wire, name, (token, &held), fence, deadline)? {
+            if let Some(answer) = self.delete(wire, name, (token, &own), fence, deadline)? {
                 return Ok(answer);
             }
         }
@@ -275,29 +275,29 @@ impl EtcdStore {
         &self,
         wire: &mut Wire,
         name: &Name,
-        (token, held): (Token, &Held),
+        (token, own): (Token, &OwnKey),
         fence: u64,
         deadline: Deadline,
     ) -> Result<Option<Answer>, Failure> {
-        let is_of_turn = fence != 0 && held.created == created(fence);
-        let lease = held.lease.filter(|_| !held.is_doubtful);
+        let is_of_turn = fence != 0 && own.created == created(fence);
+        let lease = own.lease.filter(|_| !own.is_doubtful);
         // It was the first one when it was granted, and nobody comes before it.
         let is_first = is_of_turn && lease.is_some();
-        let given = Txn::default().if_unchanged(&held.key, held.modified);
+        let given = Txn::default().if_unchanged(&own.key, own.modified);
         let given = if is_first { given } else { given.then(Op::first(&name.all)) };
-        let given = given.then(Op::delete(&held.key));
+        let given = given.then(Op::delete(&own.key));
         let (mut done, sent) = transact(wire, &given, deadline).inspect_err(|failure| {
-            if failure.sent.is_some() && held.lease.is_none() {
-                self.listener.end(held.ear);
+            if failure.sent.is_some() && own.lease.is_none() {
+                self.listener.end(own.ear);
             }
         })?;
         if !done.is_so {
             return Ok(None);
         }
-        self.places.remove(token);
+        self.own_keys.remove(token);
         self.listener.forget(token);
         lease.into_iter().for_each(|lease| self.leases.put_back(lease));
-        let had = is_first || done.part(0).first().is_some_and(|first| first.key == held.key);
+        let had = is_first || done.part(0).first().is_some_and(|first| first.key == own.key);
         let is_given = had && (fence == 0 || is_of_turn);
         let reply = if is_given { Reply::Given } else { Reply::NotMine };
         Ok(Some(self.answer(reply, sent)))
@@ -319,16 +319,16 @@ impl EtcdStore {
         else {
             return None;
         };
-        let held = self.places.get(token).filter(|held| held.created == ticket)?;
+        let own = self.own_keys.get(token).filter(|own| own.created == ticket)?;
         let (first, block) = (fence + 1, block.clamp(1, keys::BLOCK));
         let is_left = created(first) == ticket && created(first + u64::from(block)) == ticket;
-        if raw != same || created(fence) != ticket || !is_left || held.is_doubtful {
+        if raw != same || created(fence) != ticket || !is_left || own.is_doubtful {
             return None;
         }
         let value = keys::value(to, ttl, block, Some(first));
         let name = self.name(raw);
         let passed = self.on_wire(lane, deadline, |wire, deadline| {
-            let mut ours = held.clone();
+            let mut ours = own.clone();
             loop {
                 let lease = self.leases.take(wire, ttl, deadline)?;
                 let (whose, lasts) = ((token, &ours), (ttl, Moment::ZERO, lease));
@@ -342,7 +342,7 @@ impl EtcdStore {
                 let Some(key) = self.find(wire, &name, (fence, None), is_asked, deadline)? else {
                     return Ok(None);
                 };
-                ours = Held { value: key.value, modified: key.modified, ..ours };
+                ours = OwnKey { value: key.value, modified: key.modified, ..ours };
             }
         });
         match passed {
@@ -358,17 +358,17 @@ impl EtcdStore {
     /// A token has no key any more.
     fn gone(&self, token: Token, sent: Moment) -> Answer {
         self.listener.forget(token);
-        self.places.remove(token);
+        self.own_keys.remove(token);
         self.answer(Reply::NotMine, sent)
     }
 
     /// A key as it is, whatever was known of it.
-    pub(super) fn adopted(&self, token: Token, key: &Key) -> Held {
-        let known = self.places.get(token);
+    pub(super) fn adopted(&self, token: Token, key: &Key) -> OwnKey {
+        let known = self.own_keys.get(token);
         let is_ear = Some(key.lease) == self.listener.ear();
         let lasts = said(&key.value, key.created).map_or(Duration::ZERO, |who| who.ttl);
-        let before = known.unwrap_or_else(|| Held::new(key.key.clone()));
-        Held {
+        let before = known.unwrap_or_else(|| OwnKey::new(key.key.clone()));
+        OwnKey {
             key: key.key.clone(),
             value: key.value.clone(),
             created: key.created,

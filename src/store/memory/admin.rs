@@ -5,7 +5,7 @@ use std::ops::Bound::{Excluded, Included, Unbounded};
 use super::MemoryStore;
 use crate::clock::{Deadline, Moment, wall_micros};
 use crate::error::Error;
-use crate::store::breaking::{Breaches, Held};
+use crate::store::breaking::{Breaches, StoredGrant};
 use crate::store::listing::{Bookmark, PAGE, Page, Wanted};
 use crate::store::{Admin, Failure, Lane, LockState};
 
@@ -27,11 +27,16 @@ impl Admin for MemoryStore {
         Page::fill(rows, wanted, &self.prefix)
     }
 
-    fn held(&self, name: &[u8], _deadline: Deadline) -> Result<Option<Held>, Error> {
+    fn held(&self, name: &[u8], _deadline: Deadline) -> Result<Option<StoredGrant>, Error> {
         self.seen(name).held(name)
     }
 
-    fn break_grant(&self, held: &Held, by: &[u8], _deadline: Deadline) -> Result<bool, Failure> {
+    fn break_grant(
+        &self,
+        held: &StoredGrant,
+        by: &[u8],
+        _deadline: Deadline,
+    ) -> Result<bool, Failure> {
         let (mut locks, times) = (self.memory.locks.lock(), (Moment::now(), wall_micros()));
         let lock = locks.names.get_mut(&self.key(&held.name));
         Ok(lock.is_some_and(|lock| lock.break_grant(held, by, times)))

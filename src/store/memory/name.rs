@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::inbox::Inbox;
 use super::{KEPT, micros, reserve_fences};
 use crate::clock::Moment;
-use crate::store::breaking::{Breach, Held};
+use crate::store::breaking::{Breach, StoredGrant};
 use crate::store::{MOST_WAITERS, Notice, Reach, Reply, Seen, Waiter};
 use crate::token::Token;
 
@@ -149,7 +149,7 @@ impl Name {
     /// Whether it was, or has been, just this grant that was broken.
     pub(super) fn break_grant(
         &mut self,
-        held: &Held,
+        held: &StoredGrant,
         by: &[u8],
         (now, wall): (Moment, u64),
     ) -> bool {

@@ -15,7 +15,7 @@ use crate::clock::Deadline;
 use crate::error::Error;
 #[cfg(feature = "examine")]
 use crate::examination::{Examination, Subject};
-use crate::store::breaking::{Breach, Breaches, Held, LONGEST_BY, each_until_refused};
+use crate::store::breaking::{Breach, Breaches, LONGEST_BY, StoredGrant, each_until_refused};
 use crate::store::listing::{Bookmark, PAGE, Page, Wanted};
 use crate::store::{Admin, By, Failure, Lane, LockState, MOST_WAITERS, Seen, Waiter, unforced};
 use crate::token::Token;
@@ -49,11 +49,16 @@ impl Admin for MysqlStore {
         Page::fill(rows.map(|row| read_row(row).ok_or_else(wrong)), wanted, &self.prefix)
     }
 
-    fn held(&self, name: &[u8], deadline: Deadline) -> Result<Option<Held>, Error> {
+    fn held(&self, name: &[u8], deadline: Deadline) -> Result<Option<StoredGrant>, Error> {
         seen(&self.see(name, Lane::Caller, deadline)?).held(name)
     }
 
-    fn break_grant(&self, held: &Held, by: &[u8], deadline: Deadline) -> Result<bool, Failure> {
+    fn break_grant(
+        &self,
+        held: &StoredGrant,
+        by: &[u8],
+        deadline: Deadline,
+    ) -> Result<bool, Failure> {
         let (name, within) = (self.key(&held.name), By::from(deadline));
         let values = Values {
             name: &name,

@@ -12,7 +12,7 @@ use crate::clock::Deadline;
 use crate::error::Error;
 #[cfg(feature = "examine")]
 use crate::examination::{Examination, Subject};
-use crate::store::breaking::{Breach, Breaches, Held, LONGEST_BY, each_until_refused};
+use crate::store::breaking::{Breach, Breaches, LONGEST_BY, StoredGrant, each_until_refused};
 use crate::store::listing::{Bookmark, Page, Wanted};
 use crate::store::{Admin, Failure, Lane, LockState, MOST_WAITERS, Seen, Waiter, unforced};
 use crate::token::Token;
@@ -52,13 +52,18 @@ impl Admin for PostgresStore {
         Page::fill(rows, wanted, &self.prefix)
     }
 
-    fn held(&self, name: &[u8], deadline: Deadline) -> Result<Option<Held>, Error> {
+    fn held(&self, name: &[u8], deadline: Deadline) -> Result<Option<StoredGrant>, Error> {
         let row = self.see(name, Lane::Caller, deadline)?;
         row.map_or(Ok(None), |row| seen(&row).held(name))
     }
 
     /// A give behind a note, in one transaction.
-    fn break_grant(&self, held: &Held, by: &[u8], deadline: Deadline) -> Result<bool, Failure> {
+    fn break_grant(
+        &self,
+        held: &StoredGrant,
+        by: &[u8],
+        deadline: Deadline,
+    ) -> Result<bool, Failure> {
         let (key, token) = (self.key(&held.name), Value::Token(Some(held.token)));
         let by = Value::Bytes(&by[..by.len().min(LONGEST_BY)]);
         let note = [Value::Bytes(&key), token, Value::Number(held.fence.unwrap_or(0)), by];

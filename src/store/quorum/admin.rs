@@ -8,7 +8,7 @@ use crate::clock::Deadline;
 use crate::error::{Error, ErrorKind};
 #[cfg(feature = "examine")]
 use crate::examination::{Examination, Subject};
-use crate::store::breaking::{Breaches, Held};
+use crate::store::breaking::{Breaches, StoredGrant};
 use crate::store::listing::{Bookmark, Page, Wanted};
 use crate::store::{Admin, Failure, Holder, Lane, LockState, MOST_WAITERS, Waiter};
 
@@ -37,11 +37,16 @@ impl Admin for QuorumStore {
         self.list_page(wanted, from, by)
     }
 
-    fn held(&self, name: &[u8], deadline: Deadline) -> Result<Option<Held>, Error> {
+    fn held(&self, name: &[u8], deadline: Deadline) -> Result<Option<StoredGrant>, Error> {
         self.held_by_most(name, deadline)
     }
 
-    fn break_grant(&self, held: &Held, by: &[u8], deadline: Deadline) -> Result<bool, Failure> {
+    fn break_grant(
+        &self,
+        held: &StoredGrant,
+        by: &[u8],
+        deadline: Deadline,
+    ) -> Result<bool, Failure> {
         self.break_on_most(held, by, deadline)
     }
 

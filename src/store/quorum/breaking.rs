@@ -12,7 +12,7 @@ use super::round::{majority, too_few};
 use super::tally::{Tally, Verdict};
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
-use crate::store::breaking::{Breach, Breaches, Held};
+use crate::store::breaking::{Breach, Breaches, StoredGrant};
 use crate::store::outbox::Concern;
 use crate::store::{Failure, Lane, Request};
 
@@ -23,7 +23,11 @@ const PAUSE: Duration = Duration::from_millis(5);
 const BLOCK: u64 = 64;
 
 impl QuorumStore {
-    pub(super) fn held_by_most(&self, name: &[u8], by: Deadline) -> Result<Option<Held>, Error> {
+    pub(super) fn held_by_most(
+        &self,
+        name: &[u8],
+        by: Deadline,
+    ) -> Result<Option<StoredGrant>, Error> {
         // The other half is for the break.
         let (mut looks, by) = (0, by.share(2));
         let (token, state, attempt) = loop {
@@ -38,17 +42,17 @@ impl QuorumStore {
             }
             std::thread::sleep(PAUSE);
         };
-        let foreign = || Error::new(ErrorKind::WrongType, Held::FOREIGN);
+        let foreign = || Error::new(ErrorKind::WrongType, StoredGrant::FOREIGN);
         let (name, token) = (Arc::from(name), token.ok_or_else(foreign)?);
         let (last, left) = state.holder.map(|it| (it.fence, it.ttl)).unwrap_or_default();
         let fence = last.map(|last| first_of(last, attempt));
-        Ok(Some(Held { name, token, fence, last: last.unwrap_or(0), left }))
+        Ok(Some(StoredGrant { name, token, fence, last: last.unwrap_or(0), left }))
     }
 
     /// Members that were not reached are told later, as of a give.
     pub(super) fn break_on_most(
         &self,
-        held: &Held,
+        held: &StoredGrant,
         by: &[u8],
         deadline: Deadline,
     ) -> Result<bool, Failure> {

@@ -128,7 +128,7 @@ impl QuorumStore {
             let asked = is_asked.then(|| node.ask(lane, sheet, self.by(deadline)));
             match asked {
                 Some(Ok(asked)) => {
-                    for said in asked.leave(false, Concern::Part) {
+                    for said in asked.leave_unread(false, Concern::Part) {
                         let is_to_be_told = said.is_err();
                         self.drops.heard(at, identity.token, Some(said));
                         // A Cluster has said so at once, and its connections know nothing of it.

@@ -137,7 +137,7 @@ impl QuorumStore {
                 let sheet = node.pack(gives);
                 // What takes longer is owed: the caller does not wait for it.
                 let said = match node.tell(lane, &sheet, self.by(deadline)) {
-                    Ok(told) => told.leave(false, Concern::AnyReply),
+                    Ok(told) => told.leave_unread(false, Concern::AnyReply),
                     Err(failure) => vec![Err(failure); sheet.requests().len()],
                 };
                 let said = sheet.requests().into_iter().zip(said).filter(|(_, said)| said.is_err());

@@ -337,12 +337,12 @@ impl Asked<'_> {
 
     /// Does not wait any longer, which took too long if `late`. Returns what is known already; the rest
     /// is left to the outbox, gives as of this concern.
-    pub(super) fn leave(self, late: bool, gives: Concern) -> Vec<Result<Said, Failure>> {
+    pub(super) fn leave_unread(self, late: bool, gives: Concern) -> Vec<Result<Said, Failure>> {
         let Asked { node, sheet, pending } = self;
         if late {
             node.note_pace(Duration::MAX);
         }
-        let both = sheet.ballots.iter().zip(pending.leave(gives));
+        let both = sheet.ballots.iter().zip(pending.leave_unread(gives));
         both.map(|(ballot, carried)| said(node, ballot, carried)).collect()
     }
 }

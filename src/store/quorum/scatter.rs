@@ -144,7 +144,7 @@ impl Scatter<'_> {
                 // Longer than those that were heard, and so after them in the next look.
                 let longer = took.map(|took| took + Duration::from_micros(1));
                 longer.into_iter().for_each(|took| self.nodes[at].note_pace(took));
-                let mut said = asked.leave(is_late, Concern::AnyReply).into_iter();
+                let mut said = asked.leave_unread(is_late, Concern::AnyReply).into_iter();
                 letter.places.iter().for_each(|place| questions[*place].heard(at, said.next()));
             }
         }

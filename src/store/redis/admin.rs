@@ -19,7 +19,7 @@ use crate::config::StoreConfig;
 use crate::error::{Error, ErrorKind};
 #[cfg(feature = "examine")]
 use crate::examination::{Examination, Subject};
-use crate::store::breaking::{Breaches, Held};
+use crate::store::breaking::{Breaches, StoredGrant};
 use crate::store::glob::Glob;
 use crate::store::listing::{Bookmark, PAGE, Page, Wanted};
 use crate::store::{Admin, Failure, Lane, LockState, Request, Store};
@@ -45,12 +45,17 @@ impl Admin for RedisStore {
         Ok(Page { next, ..page })
     }
 
-    fn held(&self, name: &[u8], deadline: Deadline) -> Result<Option<Held>, Error> {
+    fn held(&self, name: &[u8], deadline: Deadline) -> Result<Option<StoredGrant>, Error> {
         let survey = self.deployment.survey(&[name.to_vec()], deadline)?.pop().unwrap_or_default();
         survey.seen(Native::FENCE).held(name)
     }
 
-    fn break_grant(&self, held: &Held, by: &[u8], deadline: Deadline) -> Result<bool, Failure> {
+    fn break_grant(
+        &self,
+        held: &StoredGrant,
+        by: &[u8],
+        deadline: Deadline,
+    ) -> Result<bool, Failure> {
         let grant = (held.token, held.fence.unwrap_or(0));
         let said = self.deployment.break_grant(Lane::Caller, (&held.name, grant), by, deadline)?;
         if said == Native::UNFINISHED {

@@ -12,7 +12,7 @@ use crate::clock::{Deadline, wall_micros};
 use crate::error::Error;
 #[cfg(feature = "examine")]
 use crate::examination::{Examination, Subject};
-use crate::store::breaking::{Breach, Breaches, Held, LONGEST_BY, LONGEST_REMEMBERED};
+use crate::store::breaking::{Breach, Breaches, LONGEST_BY, LONGEST_REMEMBERED, StoredGrant};
 use crate::store::listing::{Bookmark, PAGE, Page, Wanted};
 use crate::store::{Admin, Failure, Lane, LockState, Seen};
 
@@ -45,7 +45,7 @@ impl Admin for SqliteStore {
         opened.files.check().map(|()| page)
     }
 
-    fn held(&self, name: &[u8], deadline: Deadline) -> Result<Option<Held>, Error> {
+    fn held(&self, name: &[u8], deadline: Deadline) -> Result<Option<StoredGrant>, Error> {
         if self.is_missing() {
             return Ok(None);
         }
@@ -56,7 +56,12 @@ impl Admin for SqliteStore {
         seen.held(name)
     }
 
-    fn break_grant(&self, held: &Held, by: &[u8], deadline: Deadline) -> Result<bool, Failure> {
+    fn break_grant(
+        &self,
+        held: &StoredGrant,
+        by: &[u8],
+        deadline: Deadline,
+    ) -> Result<bool, Failure> {
         let opened = self.opened(false, deadline).map_err(Failure::not_done)?;
         opened.durable.change(deadline, |connection, _| {
             let tables = self.tables(connection, &held.name, Some(held.token));
@@ -117,7 +122,7 @@ impl Tables<'_> {
     }
 
     /// `self.token` is the grant's.
-    fn break_grant(&self, held: &Held, by: &[u8]) -> rusqlite::Result<bool> {
+    fn break_grant(&self, held: &StoredGrant, by: &[u8]) -> rusqlite::Result<bool> {
         let wall = i64::try_from(wall_micros()).unwrap_or(i64::MAX);
         let oldest = wall.saturating_sub(LONGEST_REMEMBERED.as_micros() as i64);
         let fence = held.fence.and_then(|fence| i64::try_from(fence).ok()).unwrap_or(0);

@@ -7,13 +7,13 @@ use super::dial::Dialer;
 use super::jute::{ANY, Ask, Kind, Op, Reply as Said, code};
 use super::names::{self, ROOT};
 use super::session::Session;
-use super::step::{Held, Node, Step, TRIES};
+use super::step::{HolderNode, Node, Step, TRIES};
 use super::{ZookeeperStore, fault};
 use crate::clock::{Deadline, Moment};
 use crate::error::Error;
 #[cfg(feature = "examine")]
 use crate::examination::{Examination, Subject};
-use crate::store::breaking::{Breach, Breaches, Held as Grant, LONGEST_BY, LONGEST_REMEMBERED};
+use crate::store::breaking::{Breach, Breaches, LONGEST_BY, LONGEST_REMEMBERED, StoredGrant};
 use crate::store::listing::{Bookmark, PAGE, Page, Wanted};
 use crate::store::net::stream::LEAST;
 use crate::store::{Admin, Failure, Lane, LockState, MOST_WAITERS, Seen, Waiter, unforced};
@@ -29,7 +29,7 @@ impl Admin for ZookeeperStore {
         self.list_folder(wanted, from, deadline).map_err(|failure| failure.error)
     }
 
-    fn held(&self, name: &[u8], deadline: Deadline) -> Result<Option<Grant>, Error> {
+    fn held(&self, name: &[u8], deadline: Deadline) -> Result<Option<StoredGrant>, Error> {
         let (mut step, node) = (self.step(deadline), self.node(name));
         let asks = [Ask::Sync(&node.path), Ask::Children(&node.path)];
         let holding = step.holding(&node.path, &asks).map_err(|failure| failure.error)?;
@@ -37,7 +37,12 @@ impl Admin for ZookeeperStore {
         step.seen(token, &held).map_err(|failure| failure.error)?.held(name)
     }
 
-    fn break_grant(&self, held: &Grant, by: &[u8], deadline: Deadline) -> Result<bool, Failure> {
+    fn break_grant(
+        &self,
+        held: &StoredGrant,
+        by: &[u8],
+        deadline: Deadline,
+    ) -> Result<bool, Failure> {
         self.step(deadline).break_held(held, by)
     }
 
@@ -129,7 +134,7 @@ fn breach(said: &Said) -> Option<(u64, Breach)> {
 
 impl Step<'_> {
     /// What is seen of a holder. Where another leader has dated it, it may last for all of its ttl.
-    fn seen(&mut self, token: Token, held: &Held) -> Result<Seen, Failure> {
+    fn seen(&mut self, token: Token, held: &HolderNode) -> Result<Seen, Failure> {
         let is_held = !self.left(held)?.is_zero();
         let (clock, now) = (self.store.clock.lock(), Moment::now());
         let left = clock.seems_left(&held.stat, Duration::from_millis(held.ttl), now);
@@ -203,7 +208,7 @@ impl Step<'_> {
     }
 
     /// A give of this very grant, and in the same change the note.
-    fn break_held(&mut self, held: &Grant, by: &[u8]) -> Result<bool, Failure> {
+    fn break_held(&mut self, held: &StoredGrant, by: &[u8]) -> Result<bool, Failure> {
         let node = self.store.node(&held.name);
         let (path, own) = (note(&node), names::holder(&node.path, held.token));
         let head = format!("{} {} ", held.token, held.fence.unwrap_or(0));

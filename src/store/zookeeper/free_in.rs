@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::hash;
 use super::jute::{Ask, code};
 use super::names;
-use super::step::{Held, Step};
+use super::step::{HolderNode, Step};
 use crate::store::Failure;
 use crate::token::Token;
 
@@ -42,7 +42,12 @@ impl Step<'_> {
         self.free_after(name, token, &held)
     }
 
-    fn free_after(&mut self, name: &[u8], holder: Token, held: &Held) -> Result<Duration, Failure> {
+    fn free_after(
+        &mut self,
+        name: &[u8],
+        holder: Token,
+        held: &HolderNode,
+    ) -> Result<Duration, Failure> {
         let left = self.left_seen((name, holder), held, Duration::ZERO)?;
         Ok(left.unwrap_or(Duration::from_millis(held.ttl)))
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::ZookeeperStore;
 use super::jute::{Ask, Stat};
-use super::step::{Held, as_connected};
+use super::step::{HolderNode, as_connected};
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
 use crate::store::{self, Notice, ServerId, Teller};
@@ -56,7 +56,7 @@ impl ZookeeperStore {
                     self.note(&name, true);
                     self.waiting.lock().remove(&token);
                     self.remember(token, held.known(Some(&inside), token));
-                    let Held { ttl, fence, stat, .. } = held;
+                    let HolderNode { ttl, fence, stat, .. } = held;
                     let server = u64::try_from(stat.at.saturating_mul(1000)).unwrap_or(0);
                     let span = Duration::from_millis(ttl);
                     Notice::Granted { name, token, fence, block: 1, server, span }

@@ -30,7 +30,7 @@ use self::dial::Dialer;
 use self::jute::Ask;
 use self::names::Queued;
 use self::session::Session;
-use self::step::{Held, Node, Step};
+use self::step::{HolderNode, Node, Step};
 use crate::clock::{Deadline, Moment};
 use crate::config::{Config, ZookeeperConfig};
 use crate::error::{Error, ErrorKind};
@@ -129,7 +129,7 @@ impl ZookeeperStore {
     }
 
     /// For how long this client has seen that a holder's node was changed by nobody but those who dated it.
-    fn seen_for(&self, name: &[u8], holder: Token, held: &Held) -> Duration {
+    fn seen_for(&self, name: &[u8], holder: Token, held: &HolderNode) -> Duration {
         let (now, mut sights) = (Moment::now(), self.sights.lock());
         if sights.len() >= MOST_KNOWN {
             sights.clear();

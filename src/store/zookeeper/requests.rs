@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::jute::{ANY, Ask, Kind, Op, code};
 use super::names::{self, FOLDERS, LASTING, NOTE, Queued};
-use super::step::{Held, Node, Step, TRIES, as_connected};
+use super::step::{HolderNode, Node, Step, TRIES, as_connected};
 use super::{Known, ZookeeperStore};
 use crate::clock::{Deadline, Moment};
 use crate::store::{By, Failure, Outcome, Reach, Reply, Request, millis};
@@ -110,7 +110,7 @@ impl Step<'_> {
         to: Token,
         fence: u64,
         ttl: u64,
-    ) -> Result<Option<(Moment, Held)>, Failure> {
+    ) -> Result<Option<(Moment, HolderNode)>, Failure> {
         let (own, new) = (names::holder(&node.path, token), names::holder(&node.path, to));
         for _ in 0..TRIES {
             let Some((held, left)) = self.lasting(&own, Some(fence))? else {
@@ -125,7 +125,10 @@ impl Step<'_> {
             ];
             let (sent, changed) = self.change(&ops)?;
             if let Some(stat) = self.unless(changed, &[code::NO_NODE, code::BAD_VERSION])? {
-                return Ok(Some((sent, Held { ttl: longest, fence, version: stat.version, stat })));
+                return Ok(Some((
+                    sent,
+                    HolderNode { ttl: longest, fence, version: stat.version, stat },
+                )));
             }
         }
         self.outrun()

@@ -39,7 +39,7 @@ pub(super) struct Step<'a> {
 
 /// What stands in a holder's node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Held {
+pub(super) struct HolderNode {
     /// In milliseconds, from the last change on.
     pub(super) ttl: u64,
     pub(super) fence: u64,
@@ -48,8 +48,8 @@ pub(super) struct Held {
     pub(super) stat: Stat,
 }
 
-impl Held {
-    fn read(said: &Said) -> Result<Held, Error> {
+impl HolderNode {
+    fn read(said: &Said) -> Result<HolderNode, Error> {
         let (data, stat) = said.data()?;
         let text = std::str::from_utf8(data).unwrap_or_default();
         let words: Vec<_> = text.split(' ').collect();
@@ -71,7 +71,7 @@ impl Held {
             }
         };
         let version = words.get(2).and_then(|word| word.parse().ok()).unwrap_or(stat.version);
-        Ok(Held { ttl, fence, version, stat })
+        Ok(HolderNode { ttl, fence, version, stat })
     }
 
     /// The same as it was left, dated anew.
@@ -89,7 +89,7 @@ impl Held {
     }
 
     pub(super) fn known(&self, inside: Option<&Inside>, token: Token) -> Known {
-        let Held { fence, ttl, stat, .. } = *self;
+        let HolderNode { fence, ttl, stat, .. } = *self;
         let heir = inside.and_then(|inside| inside.heir(token)).cloned().map(Box::new);
         let is_passed = !self.is_own();
         Known { fence, ttl, is_passed, version: stat.version, heir, looks_from: Moment::ZERO }
@@ -240,7 +240,7 @@ impl Step<'_> {
     }
 
     /// The holder's node of a token, if there is one.
-    pub(super) fn held(&mut self, path: &str) -> Result<Option<Held>, Failure> {
+    pub(super) fn held(&mut self, path: &str) -> Result<Option<HolderNode>, Failure> {
         let (_, replies) = self.call(&[Ask::Get(path)])?;
         self.read_held(replies.first())
     }
@@ -251,7 +251,7 @@ impl Step<'_> {
         &mut self,
         path: &str,
         fence: Option<u64>,
-    ) -> Result<Option<(Held, Duration)>, Failure> {
+    ) -> Result<Option<(HolderNode, Duration)>, Failure> {
         loop {
             if let Some(held) = self.held(path)? {
                 let left = self.left(&held)?;
@@ -277,27 +277,29 @@ impl Step<'_> {
         &mut self,
         path: &str,
         asks: &[Ask<'_>],
-    ) -> Result<Option<(Inside, Token, Held)>, Failure> {
+    ) -> Result<Option<(Inside, Token, HolderNode)>, Failure> {
         let (_, replies) = self.call(asks)?;
         let inside = self.inside(replies.last())?.map(|(inside, _)| inside).unwrap_or_default();
         let Some(token) = inside.holder else { return Ok(None) };
         Ok(self.held(&names::holder(path, token))?.map(|held| (inside, token, held)))
     }
 
-    pub(super) fn read_held(&self, said: Option<&Said>) -> Result<Option<Held>, Failure> {
+    pub(super) fn read_held(&self, said: Option<&Said>) -> Result<Option<HolderNode>, Failure> {
         match said {
-            Some(said) if said.code == 0 => Held::read(said).map(Some).or_else(|e| self.fail(e)),
+            Some(said) if said.code == 0 => {
+                HolderNode::read(said).map(Some).or_else(|e| self.fail(e))
+            }
             Some(said) if said.code != code::NO_NODE => self.refuse(said.code),
             _ => Ok(None),
         }
     }
 
     /// How long its ttl lasts at most. Where another leader has dated it, all of it.
-    pub(super) fn left(&mut self, held: &Held) -> Result<Duration, Failure> {
+    pub(super) fn left(&mut self, held: &HolderNode) -> Result<Duration, Failure> {
         Ok(self.left_if_dated(held)?.unwrap_or(Duration::from_millis(held.ttl)))
     }
 
-    pub(super) fn left_if_dated(&mut self, held: &Held) -> Result<Option<Duration>, Failure> {
+    pub(super) fn left_if_dated(&mut self, held: &HolderNode) -> Result<Option<Duration>, Failure> {
         self.left_of(held, Duration::from_millis(held.ttl))
     }
 
@@ -306,7 +308,7 @@ impl Step<'_> {
     pub(super) fn left_seen(
         &mut self,
         (name, holder): (&[u8], Token),
-        held: &Held,
+        held: &HolderNode,
         more: Duration,
     ) -> Result<Option<Duration>, Failure> {
         let lasts = Duration::from_millis(held.ttl) + more;
@@ -317,7 +319,7 @@ impl Step<'_> {
         Ok(self.left_of(held, lasts)?.map(|left| left.min(seen)))
     }
 
-    fn left_of(&mut self, held: &Held, ttl: Duration) -> Result<Option<Duration>, Failure> {
+    fn left_of(&mut self, held: &HolderNode, ttl: Duration) -> Result<Option<Duration>, Failure> {
         for _ in 0..TRIES {
             let left = self.store.clock.lock().left(&held.stat, ttl, Moment::now());
             match left {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::jute::{ANY, Ask, Kind, Op, Stat, code};
 use super::names::{self, Inside, Queued};
-use super::step::{Held, Node, Step, TRIES, fence_of};
+use super::step::{HolderNode, Node, Step, TRIES, fence_of};
 use super::{Known, Waiting};
 use crate::clock::Moment;
 use crate::store::{Failure, Outcome, Place, Reply, millis};
@@ -196,7 +196,7 @@ impl Step<'_> {
     fn granted(
         &mut self,
         token: Token,
-        held: &Held,
+        held: &HolderNode,
         inside: Option<&Inside>,
         sent: Moment,
     ) -> Outcome {
@@ -213,7 +213,7 @@ impl Step<'_> {
         node: &Node,
         own: &str,
         ttl: u64,
-    ) -> Result<Option<(Moment, Held)>, Failure> {
+    ) -> Result<Option<(Moment, HolderNode)>, Failure> {
         let text = ttl.to_string();
         let ops = [
             Op::Create { path: &node.path, data: &node.data, kind: Kind::Lasting },
@@ -238,8 +238,9 @@ impl Step<'_> {
     }
 
     /// A holder's node that was made just now.
-    fn fresh(&self, stat: Stat, ttl: u64) -> Result<Held, Failure> {
-        let held = fence_of(&stat).map(|fence| Held { ttl, fence, version: stat.version, stat });
+    fn fresh(&self, stat: Stat, ttl: u64) -> Result<HolderNode, Failure> {
+        let held =
+            fence_of(&stat).map(|fence| HolderNode { ttl, fence, version: stat.version, stat });
         held.or_else(|error| self.fail(error))
     }
 
@@ -251,7 +252,7 @@ impl Step<'_> {
         fence: Option<u64>,
         ttl: u64,
         grows: bool,
-    ) -> Result<Option<(Moment, Held)>, Failure> {
+    ) -> Result<Option<(Moment, HolderNode)>, Failure> {
         for _ in 0..TRIES {
             let Some((held, left)) = self.lasting(own, fence)? else { return Ok(None) };
             let longest = if grows { ttl.max(millis(left)) } else { ttl };
@@ -259,7 +260,7 @@ impl Step<'_> {
             let set = Op::Set { path: own, data: data.as_bytes(), version };
             let (sent, changed) = self.change(&[set])?;
             if let Some(stat) = self.unless(changed, &[code::BAD_VERSION, code::NO_NODE])? {
-                let held = Held { ttl: longest, version: stat.version, stat, ..held };
+                let held = HolderNode { ttl: longest, version: stat.version, stat, ..held };
                 return Ok(Some((sent, held)));
             }
         }
@@ -323,7 +324,12 @@ impl Step<'_> {
     }
 
     /// A holder's node that another leader dated is dated by this one: it lasts for its ttl from now on.
-    pub(super) fn date(&mut self, node: &str, holder: Token, held: &Held) -> Result<(), Failure> {
+    pub(super) fn date(
+        &mut self,
+        node: &str,
+        holder: Token,
+        held: &HolderNode,
+    ) -> Result<(), Failure> {
         let (path, data) = (names::holder(node, holder), held.dated());
         let set = Op::Set { path: &path, data: data.as_bytes(), version: held.stat.version };
         let changed = self.change(&[set])?.1;

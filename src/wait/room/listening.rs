@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Room, Waiters};
+use super::{Waiters, WaitingRoom};
 use crate::clock::Moment;
 use crate::said::say;
 use crate::store::Listener;
@@ -12,7 +12,7 @@ const LISTEN: Duration = Duration::from_secs(1);
 /// Stands for the crew where a waiter's number could; those count from 1.
 const THE_CREW: u64 = 0;
 
-impl Room {
+impl WaitingRoom {
     /// This thread is about to be busy elsewhere, so another one is to listen.
     pub(crate) fn step_aside(&self) {
         self.waiters.lock().nominate();
@@ -65,7 +65,7 @@ impl Room {
 }
 
 /// When the crew stops listening, also by a panic, another waiter is to listen.
-struct StopListening<'a>(&'a Room);
+struct StopListening<'a>(&'a WaitingRoom);
 
 impl Drop for StopListening<'_> {
     fn drop(&mut self) {

@@ -62,11 +62,11 @@ impl Listener for Servers {
     fn close(&self) {}
 }
 
-fn room() -> Room {
-    Room::new(Limits { turns: 1, spread: Duration::ZERO, look: LOOK }, Crew::new(2))
+fn room() -> WaitingRoom {
+    WaitingRoom::new(Limits { turns: 1, spread: Duration::ZERO, look: LOOK }, Crew::new(2))
 }
 
-fn join(room: &Room, name: &str) -> Waiter {
+fn join(room: &WaitingRoom, name: &str) -> Waiter {
     let terms = Terms {
         ttl: Duration::from_secs(30),
         renew: false,
@@ -78,7 +78,7 @@ fn join(room: &Room, name: &str) -> Waiter {
 }
 
 /// Has a place in the store's queue from then on.
-fn place(room: &Room, waiter: &Waiter) -> Token {
+fn place(room: &WaitingRoom, waiter: &Waiter) -> Token {
     let now = Moment::now();
     let (Next::Ask(ask), _) = waiter.next(room, now) else {
         panic!("it is not the waiter's time to ask")

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Bed, FailedOpening, Owing, Room, Waiters};
+use super::{Bed, FailedOpening, Owing, Waiters, WaitingRoom};
 use crate::clock::{Deadline, Moment};
 use crate::error::Error;
 use crate::grant::StartingValidity;
@@ -32,7 +32,7 @@ pub(crate) struct Waiter {
 }
 
 impl Waiter {
-    pub(crate) fn next(&self, room: &Room, now: Moment) -> (Next, Option<StartingValidity>) {
+    pub(crate) fn next(&self, room: &WaitingRoom, now: Moment) -> (Next, Option<StartingValidity>) {
         let mut waiters = room.waiters.lock();
         let waiters = &mut *waiters;
         let (Some(queue), Some(sleeper)) =
@@ -57,7 +57,7 @@ impl Waiter {
     /// that is parked does not sleep here: it is told how to sleep with the crew.
     pub(crate) fn sleep(
         &self,
-        room: &Room,
+        room: &WaitingRoom,
         until: Moment,
         listener: Option<&dyn Listener>,
         open_by: Deadline,
@@ -99,7 +99,7 @@ impl Waiter {
     /// Reads the wake-up connections, as the one listener of the client.
     fn listen(
         &self,
-        room: &Room,
+        room: &WaitingRoom,
         mut waiters: MutexGuard<'_, Waiters>,
         listener: &dyn Listener,
         until: Moment,
@@ -123,7 +123,7 @@ impl Waiter {
     }
 
     /// Opens the wake-up connection of the name, if it is not open and it is time to try.
-    pub(crate) fn open(&self, room: &Room, listener: &dyn Listener, open_by: Deadline) {
+    pub(crate) fn open(&self, room: &WaitingRoom, listener: &dyn Listener, open_by: Deadline) {
         let mut waiters = room.waiters.lock();
         if room.is_closed() || Moment::now() < waiters.open_at(&self.name, listener) {
             return;
@@ -162,7 +162,7 @@ impl Waiter {
     /// Leaves the queue, with the turn that was given to it and not fetched, if any.
     pub(crate) fn leave(
         &self,
-        room: &Room,
+        room: &WaitingRoom,
         now: Moment,
     ) -> (Option<(Turn, Option<StartingValidity>)>, Option<Owing>) {
         let mut waiters = room.waiters.lock();

@@ -11,7 +11,7 @@ fn a_client_uses_the_keys_of_a_name_again_but_none_that_may_be_in_use() {
     let etcd = Etcd::start();
     let (store, client) = (open(&etcd.url()), ClientId::draw().unwrap());
     let token = || Token::of(client).unwrap();
-    let key = |of: Token| store.places.get(of).unwrap().key;
+    let key = |of: Token| store.own_keys.get(of).unwrap().key;
     let mut used = BTreeSet::new();
     for _ in 0..20 {
         let (holder, other) = (token(), token());
@@ -40,7 +40,7 @@ fn a_client_uses_the_keys_again_that_it_has_detached() {
         let reach = Reach::Pass(to);
         let pass = Request::Extend { name: b"n", token, fence, ttl: TTL, reach };
         assert_eq!(store.ask(Lane::Caller, pass, by()).unwrap().reply, Reply::Extended);
-        store.places.get(to).unwrap().key
+        store.own_keys.get(to).unwrap().key
     };
     let mut used = BTreeSet::new();
     for _ in 0..20 {
@@ -60,8 +60,8 @@ fn a_client_uses_the_keys_again_that_it_has_detached() {
 /// As if a take of this token had been sent, and nothing was heard of it.
 fn doubted(store: &EtcdStore, token: Token) {
     let lease = store.on_wire(Lane::Caller, by(), |wire, by| store.leases.take(wire, TTL, by));
-    let held = store.places.begin(token, &store.name(b"n"), 0);
-    store.places.set(token, &held.in_doubt(lease.unwrap()));
+    let own = store.own_keys.begin(token, &store.name(b"n"), 0);
+    store.own_keys.set(token, &own.in_doubt(lease.unwrap()));
 }
 
 /// The next take finds that its lease is gone.
@@ -78,10 +78,10 @@ fn c4_a_take_that_was_surely_not_done_leaves_its_token_one_key() {
     let etcd = Etcd::start();
     let (store, token) = (open(&etcd.url()), token());
     doubted(&store, token);
-    let key = store.places.get(token).unwrap().key;
+    let key = store.own_keys.get(token).unwrap().key;
     lose_lease(&etcd, &store);
     let fence = taken(&store, token);
-    assert_eq!(store.places.get(token).unwrap().key, key);
+    assert_eq!(store.own_keys.get(token).unwrap().key, key);
     assert_eq!(give(&store, token, fence), Reply::Given);
 }
 
@@ -106,10 +106,10 @@ fn a_waiter_without_a_ticket_takes_no_place_that_another_is_about_to_have() {
     let (one, ear) = (token(), listens(&store));
     joined(&store, one, 0);
     // Its place is gone, and it is about to have another.
-    store.places.remove(one);
-    store.places.begin(one, &store.name(b"n"), 1);
+    store.own_keys.remove(one);
+    store.own_keys.begin(one, &store.name(b"n"), 1);
     joined(&store, token(), 0);
-    assert!(store.places.get(one).is_some());
+    assert!(store.own_keys.get(one).is_some());
     assert_eq!(store.listener.ear(), Some(ear));
 }
 
@@ -119,11 +119,11 @@ fn c5_who_finds_its_key_used_again_has_lost_the_lock() {
     let (store, there, client) = (open(&etcd.url()), open(&etcd.url()), ClientId::draw().unwrap());
     let token = Token::of(client).unwrap();
     let fence = taken(&store, token);
-    let key = store.places.get(token).unwrap().key;
+    let key = store.own_keys.get(token).unwrap().key;
     etcd.ctl(&["del", std::str::from_utf8(&key).unwrap()]);
     let later = Token::of(client).unwrap();
     taken(&there, later);
-    assert_eq!(there.places.get(later).unwrap().key, key);
+    assert_eq!(there.own_keys.get(later).unwrap().key, key);
     assert_eq!(extend(&store, (token, fence), TTL).unwrap().reply, Reply::NotMine);
     assert!(holder(&store).is_some());
 }
@@ -133,7 +133,7 @@ fn c1_a_later_place_of_its_token_leaves_a_grant_lost() {
     let etcd = Etcd::start();
     let (store, late, token) = (open(&etcd.url()), open(&etcd.url()), token());
     let fence = taken(&store, token);
-    let key = store.places.get(token).unwrap().key;
+    let key = store.own_keys.get(token).unwrap().key;
     etcd.ctl(&["del", std::str::from_utf8(&key).unwrap()]);
     let later = taken(&late, token);
     let is_unawaited = |fence| {

@@ -76,7 +76,7 @@ fn c13_who_waits_behind_a_key_that_turns_out_foreign_is_told_to_look() {
     listens(&store);
     let (ticket, _) = joined(&store, waiter, 0);
     // The holder's key becomes somebody's, and who stands in between leaves.
-    let key = other.places.get(holder).unwrap().key;
+    let key = other.own_keys.get(holder).unwrap().key;
     put(&store, std::str::from_utf8(&key).unwrap(), "x");
     assert_eq!(give(&other, between, 0), Reply::NotMine);
     assert_eq!(
@@ -95,7 +95,7 @@ fn c2_a_place_that_was_taken_anew_has_the_fences_of_the_new_one() {
     let fence = taken(&other, holder);
     listens(&store);
     let (ticket, _) = joined(&store, waiter, 0);
-    let key = store.places.get(waiter).unwrap().key;
+    let key = store.own_keys.get(waiter).unwrap().key;
     etcd.ctl(&["del", std::str::from_utf8(&key).unwrap()]);
     let (later, _) = joined(&store, waiter, ticket);
     assert!(later > ticket);
@@ -135,7 +135,7 @@ fn c7_nobody_waits_while_a_server_that_stands_still_is_asked_to_tell() {
     let other = open(&etcd.url());
     let holder = token();
     let fence = taken(&other, holder);
-    let key = other.places.get(holder).unwrap().key;
+    let key = other.own_keys.get(holder).unwrap().key;
     let ear = listens(&store);
     etcd.process(0).stop();
     let start = Moment::now();

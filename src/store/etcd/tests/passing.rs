@@ -114,7 +114,7 @@ fn c1_a_holder_that_was_asked_counts_no_renewal_that_it_has_not_written() {
     let etcd = Etcd::start();
     let (store, other, token) = (open(&etcd.url()), open(&etcd.url()), token());
     let fence = taken(&store, token);
-    let key = store.places.get(token).unwrap().key;
+    let key = store.own_keys.get(token).unwrap().key;
     let asked = asks(&other, &key);
     let request = Request::Extend { name: b"n", token, fence, ttl: TTL, reach: Reach::Grow };
     assert_eq!(store.renewals(&[request]).len(), 1, "it is renewed by its lease alone");
@@ -135,11 +135,11 @@ fn c1_a_ttl_that_is_longer_than_its_key_says_is_written() {
     let etcd = Etcd::start();
     let (store, token) = (open(&etcd.url()), token());
     let fence = taken(&store, token);
-    let held = store.places.get(token).unwrap();
+    let own = store.own_keys.get(token).unwrap();
     let longer = TTL + Duration::from_secs(1);
-    assert!(held.lease.unwrap().span >= longer, "its lease alone would do");
+    assert!(own.lease.unwrap().span >= longer, "its lease alone would do");
     assert_eq!(extend(&store, (token, fence), longer).unwrap().reply, Reply::Extended);
-    let key = read(&store, &held.key).unwrap();
+    let key = read(&store, &own.key).unwrap();
     assert_eq!(keys::said(&key.value, key.created).unwrap().ttl, longer);
 }
 
@@ -152,7 +152,7 @@ fn c1_a_waiter_that_was_asked_counts_its_window_from_before_and_answers() {
     let fence = taken(&other, held);
     listens(&store);
     let (ticket, _) = joined(&store, waiter, 0);
-    let key = store.places.get(waiter).unwrap().key;
+    let key = store.own_keys.get(waiter).unwrap().key;
     asks(&other, &key);
     let asked = micros(Moment::now());
     // Its ear is renewed, and its key was written since.
@@ -186,7 +186,7 @@ fn c10_a_place_that_was_asked_is_taken_over_where_it_stands() {
     let fence = taken(&other, held);
     listens(&store);
     let (ticket, _) = joined(&store, left, 0);
-    let key = store.places.get(left).unwrap().key;
+    let key = store.own_keys.get(left).unwrap().key;
     asks(&other, &key);
     assert_eq!(joined(&store, later, ticket).0, ticket);
     let read = read(&store, &key).unwrap();
@@ -205,7 +205,7 @@ fn c10_a_holder_that_was_asked_passes_the_rest_of_its_cohort_its_ticket() {
     let (store, other) = (open(&etcd.url()), open(&etcd.url()));
     let (before, after) = (token(), token());
     let fence = taken(&store, before);
-    let key = store.places.get(before).unwrap().key;
+    let key = store.own_keys.get(before).unwrap().key;
     listens(&other);
     joined(&other, token(), 0);
     asks(&other, &key);
@@ -226,15 +226,15 @@ fn c10_a_window_that_is_over_is_no_promise_and_the_lock_is_taken_from_its_place(
     let fence = taken(&other, held);
     let ear = listens(&store);
     let (ticket, _) = joined(&store, waiter, 0);
-    let place = store.places.get(waiter).unwrap();
+    let place = store.own_keys.get(waiter).unwrap();
     // Its ear was renewed long ago.
-    let ahead = Some(other.places.get(held).unwrap().key);
-    let Held { key, created, modified, .. } = place;
+    let ahead = Some(other.own_keys.get(held).unwrap().key);
+    let OwnKey { key, created, modified, .. } = place;
     let wait = Wait { key, created, modified, ..wait(b"n".to_vec(), ahead) };
     assert!(store.listener.follow(ear, waiter, wait, modified));
     assert_eq!(give(&other, held, fence), Reply::Given);
     assert_eq!(told(&store), store::Notice::Free { name: b"n".to_vec(), token: waiter });
-    assert!(store.places.take_ended(Moment::now(), 16).is_empty(), "its place would be ended");
+    assert!(store.own_keys.take_ended(Moment::now(), 16).is_empty(), "its place would be ended");
     let Reply::Granted { fence, .. } = take(&store, waiter, Place::Join(ticket)).unwrap().reply
     else {
         panic!("it has lost its turn");

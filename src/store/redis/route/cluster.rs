@@ -40,7 +40,12 @@ impl Cluster {
     }
 
     /// Sends calls to the servers that have their slots. Returns those that are to be sent on.
-    fn round(&self, parcel: &Parcel<'_>, open: Vec<usize>, carried: &mut [Carried]) -> Vec<usize> {
+    fn ask_open(
+        &self,
+        parcel: &Parcel<'_>,
+        open: Vec<usize>,
+        carried: &mut [Carried],
+    ) -> Vec<usize> {
         let batch = parcel.batch;
         let mut parts: BTreeMap<u32, (Arc<ClusterNode>, Vec<usize>)> = BTreeMap::new();
         for call in open {
@@ -165,7 +170,7 @@ impl Route for Cluster {
         }
         let mut open: Vec<usize> = (0..batch.calls.len()).collect();
         for _ in 0..HOPS {
-            open = self.round(parcel, open, carried);
+            open = self.ask_open(parcel, open, carried);
             if open.is_empty() || deadline.has_passed() {
                 break;
             }

@@ -169,7 +169,7 @@ impl Route for Single {
     }
 
     fn tell(&self, parcel: Parcel<'_>) -> Result<(), Failure> {
-        self.start(parcel)?.leave(Concern::AnyReply);
+        self.start(parcel)?.leave_unread(Concern::AnyReply);
         Ok(())
     }
 
@@ -259,7 +259,7 @@ impl Pending<'_> {
 
     /// Leaves them to the next user of the connection: the outbox hears of them, and of gives as of
     /// this concern. All of them are returned instead if they have come already.
-    pub(in crate::store) fn leave(self, gives: Concern) -> Vec<Carried> {
+    pub(in crate::store) fn leave_unread(self, gives: Concern) -> Vec<Carried> {
         let (single, mut lent, Parcel { batch, deadline, .. }, sent) = match self.0 {
             Replies::Answered(carried) => return carried,
             Replies::Sent { single, lent, parcel, sent } => (single, lent, parcel, sent),

@@ -11,7 +11,7 @@ use crate::sync::Mutex;
 use crate::token::Token;
 
 #[derive(Clone)]
-pub(super) struct Held {
+pub(super) struct OwnKey {
     pub(super) key: Vec<u8>,
     pub(super) value: Vec<u8>,
     /// The revisions that created the key and last wrote it; 0 while it is not known to be there.
@@ -31,10 +31,10 @@ pub(super) struct Held {
     pub(super) until: Moment,
 }
 
-impl Held {
+impl OwnKey {
     /// One that nothing is known of yet.
-    pub(super) fn new(key: Vec<u8>) -> Held {
-        Held {
+    pub(super) fn new(key: Vec<u8>) -> OwnKey {
+        OwnKey {
             key,
             value: Vec::new(),
             created: 0,
@@ -49,18 +49,18 @@ impl Held {
     }
 
     /// The same while something is under way that would put it under this lease.
-    pub(super) fn in_doubt(&self, lease: Lease) -> Held {
+    pub(super) fn in_doubt(&self, lease: Lease) -> OwnKey {
         let until = Moment::now().plus(lease.span).plus(LATE);
-        Held { is_doubtful: true, ear: 0, until, ..self.clone() }
+        OwnKey { is_doubtful: true, ear: 0, until, ..self.clone() }
     }
 }
 
 #[derive(Default)]
-pub(super) struct Places(Mutex<Known>);
+pub(super) struct OwnKeys(Mutex<Known>);
 
 #[derive(Default)]
 struct Known {
-    held: HashMap<Token, Held>,
+    own: HashMap<Token, OwnKey>,
     /// Of how many tokens a key is, or may be.
     keys: HashMap<Vec<u8>, usize>,
     /// By when what was promised is over.
@@ -69,33 +69,33 @@ struct Known {
     before: usize,
 }
 
-impl Places {
-    pub(super) fn get(&self, token: Token) -> Option<Held> {
-        self.0.lock().held.get(&token).cloned()
+impl OwnKeys {
+    pub(super) fn get(&self, token: Token) -> Option<OwnKey> {
+        self.0.lock().own.get(&token).cloned()
     }
 
-    pub(super) fn set(&self, token: Token, held: &Held) {
+    pub(super) fn set(&self, token: Token, own: &OwnKey) {
         let mut known = self.0.lock();
-        known.put(token, Some(held.clone()));
-        if known.held.len() > 64 + 2 * known.before {
+        known.put(token, Some(own.clone()));
+        if known.own.len() > 64 + 2 * known.before {
             let now = Moment::now();
-            known.held.retain(|_, held| held.until > now);
+            known.own.retain(|_, own| own.until > now);
             known.keys.clear();
-            let Known { held, keys, .. } = &mut *known;
-            held.values().for_each(|held| *keys.entry(held.key.clone()).or_default() += 1);
-            known.before = known.held.len();
+            let Known { own, keys, .. } = &mut *known;
+            own.values().for_each(|own| *keys.entry(own.key.clone()).or_default() += 1);
+            known.before = known.own.len();
         }
     }
 
     /// A key for a token that has none: the first of its client's that is not in use, so far as is known,
     /// but for those that were tried.
-    pub(super) fn begin(&self, token: Token, name: &Name, tried: usize) -> Held {
+    pub(super) fn begin(&self, token: Token, name: &Name, tried: usize) -> OwnKey {
         let mut known = self.0.lock();
         let mut keys = (tried..).map(|number| name.key(token, number));
         let free = keys.find(|key| !known.keys.contains_key(key)).unwrap_or_default();
-        let held = Held::new(free);
-        known.put(token, Some(held.clone()));
-        held
+        let own = OwnKey::new(free);
+        known.put(token, Some(own.clone()));
+        own
     }
 
     /// Another process goes on with a grant, and ends it unheard: its key is tried again.
@@ -105,7 +105,7 @@ impl Places {
 
     /// Nothing came of a request: what is known is what was known before it. An earlier copy that took a
     /// place of its own may still be on its way, or have done so.
-    pub(super) fn restore(&self, token: Token, before: &Held) {
+    pub(super) fn restore(&self, token: Token, before: &OwnKey) {
         if before.created == 0 && !before.is_doubtful {
             self.remove(token);
         } else {
@@ -113,16 +113,16 @@ impl Places {
         }
     }
 
-    pub(super) fn remove(&self, token: Token) -> Option<Held> {
+    pub(super) fn remove(&self, token: Token) -> Option<OwnKey> {
         self.0.lock().put(token, None)
     }
 
     /// What a token waited for was handed to it, until then.
     pub(super) fn promise(&self, token: Token, ends: Moment) {
         let mut known = self.0.lock();
-        let waits = |held: &&Held| held.lease.is_none() || held.is_doubtful;
-        if let Some(held) = known.held.get(&token).filter(waits).cloned() {
-            known.put(token, Some(Held { ends, ..held }));
+        let waits = |own: &&OwnKey| own.lease.is_none() || own.is_doubtful;
+        if let Some(own) = known.own.get(&token).filter(waits).cloned() {
+            known.put(token, Some(OwnKey { ends, ..own }));
         }
     }
 
@@ -133,7 +133,7 @@ impl Places {
 
     /// Those whose promises are over, as they were, some at a time. Each is told once, and no renewal that
     /// is under way counts any more.
-    pub(super) fn take_ended(&self, now: Moment, most: usize) -> Vec<(Token, Held)> {
+    pub(super) fn take_ended(&self, now: Moment, most: usize) -> Vec<(Token, OwnKey)> {
         let mut known = self.0.lock();
         let mut ended = Vec::new();
         while ended.len() < most
@@ -141,9 +141,9 @@ impl Places {
         {
             known.ends.pop_first();
             let token = Token::from_bits(bits);
-            if let Some(held) = known.held.get_mut(&token) {
-                let before = Held { is_doubtful: true, ends: Moment::NEVER, ..held.clone() };
-                ended.push((token, std::mem::replace(held, before)));
+            if let Some(own) = known.own.get_mut(&token) {
+                let before = OwnKey { is_doubtful: true, ends: Moment::NEVER, ..own.clone() };
+                ended.push((token, std::mem::replace(own, before)));
             }
         }
         ended
@@ -152,14 +152,14 @@ impl Places {
     /// Changes what is known of a key as it was seen; false if it was written since, or may have been.
     pub(super) fn change(
         &self,
-        (token, seen): (Token, &Held),
-        change: impl FnOnce(&mut Held),
+        (token, seen): (Token, &OwnKey),
+        change: impl FnOnce(&mut OwnKey),
     ) -> bool {
         let mut known = self.0.lock();
-        let is_it = |held: &&Held| held.modified == seen.modified && !held.is_doubtful;
-        let Some(mut held) = known.held.get(&token).filter(is_it).cloned() else { return false };
-        change(&mut held);
-        known.put(token, Some(held));
+        let is_it = |own: &&OwnKey| own.modified == seen.modified && !own.is_doubtful;
+        let Some(mut own) = known.own.get(&token).filter(is_it).cloned() else { return false };
+        change(&mut own);
+        known.put(token, Some(own));
         true
     }
 
@@ -167,8 +167,8 @@ impl Places {
     pub(super) fn ear_ended(&self, ear: i64) {
         let until = Moment::now().plus(LATE);
         let mut known = self.0.lock();
-        let gone = known.held.values_mut().filter(|held| held.ear == ear);
-        gone.for_each(|held| held.until = held.until.min(until));
+        let gone = known.own.values_mut().filter(|own| own.ear == ear);
+        gone.for_each(|own| own.until = own.until.min(until));
     }
 
     /// What is left is for the store to end.
@@ -177,25 +177,25 @@ impl Places {
     }
 
     /// Whose the place is that was created with this revision among keys that begin so.
-    pub(super) fn created(&self, all: &[u8], created: u64) -> Option<(Token, Held)> {
+    pub(super) fn created(&self, all: &[u8], created: u64) -> Option<(Token, OwnKey)> {
         let known = self.0.lock();
-        let is_it = |held: &Held| held.created == created && held.key.starts_with(all);
-        let mut found = known.held.iter().filter(|(_, held)| is_it(held));
-        found.next().map(|(token, held)| (*token, held.clone()))
+        let is_it = |own: &OwnKey| own.created == created && own.key.starts_with(all);
+        let mut found = known.own.iter().filter(|(_, own)| is_it(own));
+        found.next().map(|(token, own)| (*token, own.clone()))
     }
 }
 
 impl Known {
-    fn put(&mut self, token: Token, held: Option<Held>) -> Option<Held> {
-        let ends = held.as_ref().map_or(Moment::NEVER, |held| held.ends);
-        let known = self.held.get(&token).map(|held| &held.key);
-        let is_same = known == held.as_ref().map(|held| &held.key);
-        if let Some(held) = held.as_ref().filter(|_| !is_same) {
-            *self.keys.entry(held.key.clone()).or_default() += 1;
+    fn put(&mut self, token: Token, own: Option<OwnKey>) -> Option<OwnKey> {
+        let ends = own.as_ref().map_or(Moment::NEVER, |own| own.ends);
+        let known = self.own.get(&token).map(|own| &own.key);
+        let is_same = known == own.as_ref().map(|own| &own.key);
+        if let Some(own) = own.as_ref().filter(|_| !is_same) {
+            *self.keys.entry(own.key.clone()).or_default() += 1;
         }
-        let before = match held {
-            Some(held) => self.held.insert(token, held),
-            None => self.held.remove(&token),
+        let before = match own {
+            Some(own) => self.own.insert(token, own),
+            None => self.own.remove(&token),
         };
         if let Some(before) = &before {
             if !is_same && let Entry::Occupied(mut users) = self.keys.entry(before.key.clone()) {

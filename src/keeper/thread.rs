@@ -1,4 +1,4 @@
-//! The keeper's thread: what it does, round by round.
+//! The keeper's thread: what it does each time it wakes.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -33,8 +33,8 @@ const LONGEST_NAP: Duration = Duration::from_secs(1);
 pub(super) fn run(core: &Core) {
     // The program's logger may panic here. Going on without a keeper would grant leases that nobody
     // renews, so the client ends, and says so.
-    let rounds = std::panic::AssertUnwindSafe(|| rounds(core));
-    if std::panic::catch_unwind(rounds).is_err() {
+    let work = std::panic::AssertUnwindSafe(|| work(core));
+    if std::panic::catch_unwind(work).is_err() {
         let now = Moment::now();
         core.shut(Deadline::at(now));
         let grants = core.book.lock().clear();
@@ -53,7 +53,7 @@ pub(super) fn run(core: &Core) {
     core.store.close();
 }
 
-fn rounds(core: &Core) {
+fn work(core: &Core) {
     let mut jitter = Jitter::seeded(Moment::now().as_nanos());
     let (watch_every, mut noted, mut is_failing) = (core.store.abilities().watch_every, 0, false);
     loop {
@@ -164,7 +164,7 @@ fn act_on_due(core: &Core, due: Vec<Arc<Grant>>, jitter: &mut Jitter, is_failing
         pairs.filter_map(|((grant, ..), outcome)| Some((grant, outcome.as_ref().err()?)));
     let has_failed = outcomes.iter().any(Result::is_err);
     if let Some((grant, failure)) = failures.clone().next() {
-        // One line a round: in an outage there may be as many failures as leases.
+        // One line each time: in an outage there may be as many failures as leases.
         let (count, all) = (failures.count(), renewals.len());
         let (count, all) = (count as u64, all as u64);
         let lock = &*grant.identity.name;

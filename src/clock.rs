@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use crate::system;
+
 /// An instant in nanoseconds since the machine started, suspended time included.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub(crate) struct Moment(u64);
@@ -14,26 +16,8 @@ impl Moment {
     pub(crate) const ZERO: Moment = Moment(0);
     pub(crate) const NEVER: Moment = Moment(u64::MAX);
 
-    #[cfg(all(test, shuttle))]
     pub(crate) fn now() -> Moment {
-        crate::sync::explored::now()
-    }
-
-    #[cfg(not(all(test, shuttle)))]
-    pub(crate) fn now() -> Moment {
-        use nix::time::{ClockId, clock_gettime};
-
-        #[cfg(target_os = "linux")]
-        const CLOCK: ClockId = ClockId::CLOCK_BOOTTIME;
-        // There it goes on while the machine sleeps, and no adjustment of the time moves it.
-        #[cfg(target_os = "macos")]
-        const CLOCK: ClockId = ClockId::from_raw(libc::CLOCK_MONOTONIC_RAW);
-
-        // Cannot fail on Linux since 2.6.39. If it did, the far end of time makes every lease
-        // invalid, which is the safe answer.
-        clock_gettime(CLOCK).map_or(Moment::NEVER, |now| {
-            Moment(now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64)
-        })
+        Moment(system::nanos())
     }
 
     pub(crate) const fn from_nanos(nanos: u64) -> Moment {

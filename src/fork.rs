@@ -13,8 +13,7 @@
 pub(crate) mod sqlite;
 #[cfg(any(feature = "capi", feature = "sqlite"))]
 mod steady;
-#[cfg_attr(all(test, shuttle), allow(dead_code))]
-mod thread;
+pub(crate) mod thread;
 
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
@@ -28,13 +27,9 @@ pub(crate) use steady::HANDLES;
 pub(crate) use steady::keep_steady;
 #[cfg(feature = "sqlite")]
 pub(crate) use steady::{SQLITE, Steady, forks_wait};
-#[cfg(not(all(test, shuttle)))]
-pub(crate) use thread::Thread;
 pub(crate) use thread::{is_ours, without_signals};
 
 use crate::error::{Error, ErrorKind};
-#[cfg(all(test, shuttle))]
-pub(crate) use crate::sync::explored::Thread;
 
 /// The process, counted in generations of forks, in which something was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -122,9 +122,17 @@ mod said;
 mod sync;
 mod token;
 mod who;
+// What clients wait with. Where threads are explored, it is the exploration's.
+#[cfg(all(test, shuttle))]
+use explore::threads::system;
+#[cfg(not(all(test, shuttle)))]
+mod system;
 
-// All of the above on models, in orders that no test with real servers meets.
+// All of the above on models, in orders that no test with real servers meets. The one door to them; what
+// is published is built without.
 #[cfg(test)]
+#[cfg(kit)]
+#[path = "../tests/explore/mod.rs"]
 mod explore;
 
 pub use client::{Client, Listing};

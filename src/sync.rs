@@ -1,34 +1,22 @@
 //! Waiting for one another in a way that a forked child survives: `std` sleeps on one word of memory
 //! for each mutex. parking_lot lists all sleeping threads of the process in one table. A child
 //! inherits that table locked, or with threads that it does not have, and hangs sooner or later.
-//!
-//! The exploration of the orders in which threads can meet puts other mutexes here.
-
-#[cfg(test)]
-#[cfg(shuttle)]
-pub(crate) mod explored;
 
 use std::ops::{Deref, DerefMut};
 use std::sync::PoisonError;
 use std::time::Duration;
 
-#[cfg(all(test, shuttle))]
-use explored as base;
-#[cfg(not(all(test, shuttle)))]
-use std::sync as base;
-
-pub(crate) use base::MutexGuard;
-pub(crate) use base::atomic::AtomicUsize;
-
 use crate::clock::{Deadline, Moment};
+use crate::system;
+pub(crate) use crate::system::{AtomicUsize, MutexGuard};
 
 /// A mutex that a panic does not close: every value is whole whenever code that may panic runs.
 #[derive(Default)]
-pub(crate) struct Mutex<T>(base::Mutex<T>);
+pub(crate) struct Mutex<T>(system::Mutex<T>);
 
 impl<T> Mutex<T> {
     pub(crate) const fn new(value: T) -> Mutex<T> {
-        Mutex(base::Mutex::new(value))
+        Mutex(system::Mutex::new(value))
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
@@ -38,7 +26,7 @@ impl<T> Mutex<T> {
 
 /// A condition variable. A wait may end early, so its condition is asked again.
 #[derive(Default)]
-pub(crate) struct Condvar(base::Condvar);
+pub(crate) struct Condvar(system::Condvar);
 
 impl Condvar {
     pub(crate) fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {

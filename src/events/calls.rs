@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use super::{Event, EventKind, Events, Hub, Ring};
 use crate::error::{Error, ErrorKind};
-use crate::fork::Thread;
 use crate::said::say;
 use crate::sync::Mutex;
+use crate::system::Thread;
 
 /// Called with the event, once.
 type Call = Box<dyn FnOnce(Event) + Send>;

@@ -23,11 +23,12 @@ pub(crate) use self::others::{held_by, held_in_client};
 use crate::clock::Deadline;
 use crate::config::Config;
 use crate::error::{Error, ErrorKind};
-use crate::fork::{self, Owned, PerProcess, Thread};
+use crate::fork::{self, Owned, PerProcess};
 pub(crate) use crate::store::Owed;
 use crate::store::Store;
 use crate::store::outbox::Outbox;
 use crate::sync::Mutex;
+use crate::system::Thread;
 use crate::token::ClientId;
 
 /// What a client and its locks share: a keeper in each process that may use them.

@@ -6,9 +6,9 @@
 //! until the moment that they saw, none would see an earlier one that is filed later.) When no more
 //! threads may be started, the last one only ends calls that are over.
 
-#[cfg(all(test, shuttle))]
-#[path = "../explore/threads/crew.rs"]
-mod explored;
+#[cfg(test)]
+#[cfg(kit)]
+mod tests;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
-use crate::fork::Thread;
 use crate::sync::{Condvar, Mutex};
+use crate::system::Thread;
 
 /// A call that is parked.
 pub(crate) trait Parked: Send + Sync {

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     /// For the exploration, which has to find that this is wrong.
-    #[cfg(not(shuttle))]
+    #[cfg(kit)]
     impl Dating {
         pub(crate) fn date_without_drift(&self, server: u64, now: Moment) -> Option<Moment> {
             let (sent, then) = self.best.filter(|(sent, _)| now.since(*sent) < FRESH)?;

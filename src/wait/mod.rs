@@ -19,5 +19,6 @@ pub(crate) use room::{Owing, Sleep, Waiter, WaitingRoom};
 pub(crate) use store_place::look_span;
 
 // For the explorations.
-#[cfg(all(test, not(shuttle)))]
+#[cfg(test)]
+#[cfg(kit)]
 pub(crate) use {dating::Dating, local::LocalQueue, plan::Effects};

@@ -6,12 +6,8 @@
 //! listens: nobody but the store can give it a turn. For calls that are parked with the
 //! [`crew`](super::crew), one of its threads listens.
 
-#[cfg(all(test, shuttle))]
-#[path = "../explore/threads/room.rs"]
-mod explored;
 mod listening;
 #[cfg(test)]
-#[cfg(not(shuttle))]
 mod tests;
 mod waiter;
 

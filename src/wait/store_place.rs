@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::grant::Terms;
+use crate::system::LONGEST_LOOK_SPAN;
 use crate::token::Token;
 
 /// A waiter polls at least as often as this, which keeps its place.
@@ -16,9 +17,6 @@ pub(super) const SLOW_CHECK: Duration = Duration::from_secs(30);
 /// When a ttl has run out, each waiter behind another one waits this much longer.
 const STEP: Duration = Duration::from_millis(20);
 const MOST_STEPS: u32 = 50;
-/// No waiter looks more seldom than this, however long the claim window is. (Where threads are
-/// explored, looks stay away: they would make up for a wake-up that was lost.)
-const SELDOM: Duration = Duration::from_secs(if cfg!(all(test, shuttle)) { 3600 } else { 1 });
 /// A server counts in whole milliseconds, and is not to be asked in a tight loop.
 const AGAIN: Duration = Duration::from_micros(500);
 
@@ -82,5 +80,5 @@ pub(super) fn next_time(free_at: Moment, rank: u32, now: Moment, jittered: Durat
 /// The longest time between two looks of a waiter: a claim window, so that it sees soon that nobody
 /// claimed the lock, and a second at most.
 pub(crate) fn look_span(claim_window: Duration) -> Duration {
-    claim_window.min(SELDOM)
+    claim_window.min(LONGEST_LOOK_SPAN)
 }

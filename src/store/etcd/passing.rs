@@ -15,9 +15,6 @@
 //! does not put it off. The second is known sooner, where there was none. The key is deleted only if nobody
 //! has written it meanwhile.
 
-#[cfg(test)]
-mod model;
-
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 

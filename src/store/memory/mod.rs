@@ -179,7 +179,6 @@ fn micros(moment: Moment) -> u64 {
 }
 
 #[cfg(test)]
-#[cfg(not(shuttle))]
 mod tests {
     use super::*;
     use crate::token::Token;

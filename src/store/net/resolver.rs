@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use crate::clock::Deadline;
 use crate::error::{Error, ErrorKind};
-use crate::fork::Thread;
 use crate::store::net;
 use crate::sync::{Condvar, Mutex, MutexGuard};
+use crate::system::Thread;
 
 #[derive(Default)]
 pub(super) struct Resolver(Arc<Lookups>);

@@ -243,9 +243,7 @@ fn extension(Kept { identity, span }: &Kept) -> Request<'_> {
     Request::Extend { name, token: *token, fence: *fence, ttl: *span, reach: Reach::Grow }
 }
 
-// (Beside what explores threads, `[]` has no type of its own.)
 #[cfg(test)]
-#[cfg(not(shuttle))]
 mod tests {
     use super::*;
 

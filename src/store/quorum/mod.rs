@@ -11,7 +11,7 @@
 mod admin;
 mod breaking;
 mod clients;
-mod dialect;
+pub(crate) mod dialect;
 mod dropping;
 #[cfg(feature = "examine")]
 pub(crate) mod examine;

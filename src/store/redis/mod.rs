@@ -30,8 +30,6 @@ use self::deployment::Deployment;
 use self::dial::Greeting;
 use self::dialect::guard::Guard;
 use self::dialect::native::Native;
-#[cfg(all(test, not(shuttle)))]
-pub(crate) use self::dialect::native::model;
 use self::dialect::{Copies, Dialect, Format, fault, look, notice};
 use self::route::{Carried, Parcel, unanswered};
 use self::topology::Topology;

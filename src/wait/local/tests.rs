@@ -4,7 +4,7 @@ use crate::store::ServerId;
 use crate::wait::Backoff;
 
 /// For the exploration: what it looks at, and what it spoils to show that it finds that.
-#[cfg(not(shuttle))]
+#[cfg(kit)]
 impl LocalQueue {
     /// The lock is with this process, as far as it knows.
     pub(crate) fn is_held(&self) -> bool {

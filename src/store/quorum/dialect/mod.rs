@@ -3,9 +3,6 @@
 
 #[cfg(test)]
 #[cfg(kit)]
-mod model;
-#[cfg(test)]
-#[cfg(kit)]
 mod tests;
 
 use std::time::Duration;
@@ -58,14 +55,14 @@ pub(super) struct Quorum(pub(super) Format);
 
 /// One thing asked of a node about a token, as docs/protocol.md says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Ballot<'a> {
-    pub(super) name: &'a [u8],
-    pub(super) token: Token,
-    pub(super) asks: Asks,
+pub(crate) struct Ballot<'a> {
+    pub(crate) name: &'a [u8],
+    pub(crate) token: Token,
+    pub(crate) asks: Asks,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Asks {
+pub(crate) enum Asks {
     /// `attempt` is the client's own clock in microseconds, and larger than in any ballot before,
     /// except those numbered by a clock too far ahead for any node.
     Take { ttl: Duration, place: Place, attempt: u64, block: u32 },

@@ -305,7 +305,7 @@ impl Round {
 }
 
 /// For the exploration, which shows that it finds what is wrong.
-#[cfg(not(shuttle))]
+#[cfg(kit)]
 impl Round {
     /// The round no longer waits for what this node says.
     pub(crate) fn is_late(&self, node: usize) -> bool {

@@ -1,8 +1,9 @@
 //! Random walks on which a node and its model have to say the same, tell the same, and keep the
 //! same.
 
-use super::super::model::{Channel, Entry, Flaws, Held, Marker, ModelNode, ModelWakeup, Side};
 use super::*;
+use crate::explore::models::quorum::{Entry, Flaws, Marker, ModelNode, Side};
+use crate::explore::models::{Channel, Held, ModelWakeup};
 use crate::jitter::Jitter;
 
 /// So long that nothing ends during a walk, and so far apart that nobody takes one for another.

@@ -1,8 +1,6 @@
 //! Leasehold's own format: the lock under its name, the fence and the queue beside it.
 
 #[cfg(test)]
-pub(crate) mod model;
-#[cfg(test)]
 #[cfg(kit)]
 pub(super) mod tests;
 

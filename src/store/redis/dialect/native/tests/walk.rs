@@ -1,8 +1,9 @@
 //! Random walks on which a server and its model have to say the same, tell the same, and keep the
 //! same.
 
-use super::super::model::{Channel, Entry, Flaws, Held, ModelServer, ModelWakeup, Side};
 use super::*;
+use crate::explore::models::redis::{Entry, Flaws, ModelServer, Side};
+use crate::explore::models::{Channel, Held, ModelWakeup};
 use crate::jitter::Jitter;
 use crate::store::millis;
 use crate::store::redis::dialect::world::Listener;

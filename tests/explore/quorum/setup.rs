@@ -1,7 +1,5 @@
 //! What is explored, and what is wrong on purpose.
 
-use super::node::Attempt;
-
 pub(super) const NODES: usize = 3;
 
 /// A small world, and how far it may go.
@@ -102,8 +100,9 @@ impl Setup {
         Setup { flaw: Some(flaw), ..self }
     }
 
-    pub(super) fn hint(&self, attempt: Attempt) -> u8 {
-        self.hints[usize::from(attempt.client)][usize::from(attempt.number)]
+    /// Of a client's attempt, both by number.
+    pub(super) fn hint(&self, client: u8, attempt: u8) -> u8 {
+        self.hints[usize::from(client)][usize::from(attempt)]
     }
 
     /// The clients differ in their names only.

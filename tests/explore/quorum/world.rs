@@ -222,7 +222,7 @@ impl World {
         let node = &mut self.nodes[n];
         let before = *node;
         let answer = match kind {
-            Kind::Take => node.take(attempt, setup),
+            Kind::Take => node.take(attempt, setup.hint(attempt.client, attempt.number)),
             Kind::Raise => node.raise(attempt, post.raise_to, setup.flaw),
             Kind::Fill => node.fill(attempt, post.fence, setup.flaw),
             Kind::Give => {

@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
+use super::{Channel, Held, ModelWakeup, micros};
 use crate::config::limits::MAX_FENCE;
-use crate::store::{Notice, Place, Reach, Reply, Request, millis};
+use crate::store::{Notice, Place, Reach, Reply, Request};
 use crate::token::Token;
 
 /// The name that notices carry; requests for any other are taken for this one.
@@ -16,9 +17,6 @@ pub(crate) const BLOCK: u64 = 64;
 const MOST: usize = 4000;
 const AT_ONCE: usize = 1000;
 
-/// One client's channel.
-pub(crate) type Channel = u8;
-
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct ModelServer {
     pub(crate) lock: Option<Held>,
@@ -27,14 +25,6 @@ pub(crate) struct ModelServer {
     pub(crate) queue: Vec<Entry>,
     window: Duration,
     flaws: Flaws,
-}
-
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct Held {
-    /// None where the holder is a foreign client.
-    pub(crate) token: Option<Token>,
-    /// When its ttl ends, on the server's clock in microseconds.
-    pub(crate) until: u64,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -63,14 +53,6 @@ pub(crate) struct Flaws {
     pub(crate) full_ttl_at_hand_over: bool,
     /// A give of a token under which no fence was used hands nothing over.
     pub(crate) undo_without_hand_over: bool,
-}
-
-/// Whether a client listens at this moment and so may stand in the queue, and on which channel.
-/// None where it has none.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct ModelWakeup {
-    pub(crate) channel: Option<Channel>,
-    pub(crate) is_open: bool,
 }
 
 /// What is published on a channel that somebody hears.
@@ -363,8 +345,4 @@ impl ModelServer {
         let rank = self.place(place).unwrap_or(0) as u32;
         Reply::Busy { free_in, ticket, rank, ours }
     }
-}
-
-fn micros(span: Duration) -> u64 {
-    millis(span) * 1000
 }

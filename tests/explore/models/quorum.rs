@@ -2,90 +2,73 @@
 
 use std::time::Duration;
 
-use super::{Asks, Ballot, Said};
+use super::{Channel, Held, ModelWakeup, micros};
 use crate::config::limits::MAX_FENCE;
-use crate::store::{Place, Reach, millis};
+use crate::store::quorum::dialect::{Asks, Ballot, Said};
+use crate::store::{Place, Reach};
 use crate::token::Token;
 
 /// How many waiters a script looks at.
 const MOST: usize = 64;
 const HOUR: u64 = 3_600_000_000;
 
-/// One client's channel.
-pub(super) type Channel = u8;
-
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct ModelNode {
-    pub(super) lock: Option<Held>,
-    pub(super) side: Option<Side>,
+pub(crate) struct ModelNode {
+    pub(crate) lock: Option<Held>,
+    pub(crate) side: Option<Side>,
     /// In the order of tickets.
-    pub(super) queue: Vec<Entry>,
-    pub(super) marker: Option<Marker>,
+    pub(crate) queue: Vec<Entry>,
+    pub(crate) marker: Option<Marker>,
     /// What the server calls itself.
-    pub(super) run: u32,
+    pub(crate) run: u32,
     /// The client's.
-    pub(super) longest: Duration,
-    pub(super) flaws: Flaws,
+    pub(crate) longest: Duration,
+    pub(crate) flaws: Flaws,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Held {
-    /// None where the holder is a foreign client.
-    pub(super) token: Option<Token>,
-    /// When its ttl ends, on the server's clock in microseconds.
-    pub(super) until: u64,
-}
-
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Side {
+pub(crate) struct Side {
     /// Somebody may stand in the queue.
-    pub(super) queued: bool,
-    pub(super) last: u64,
+    pub(crate) queued: bool,
+    pub(crate) last: u64,
     /// The attempt of the last grant, and whose it was.
-    pub(super) grant: Option<(u64, Token)>,
+    pub(crate) grant: Option<(u64, Token)>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Entry {
-    pub(super) ticket: u64,
-    pub(super) token: Token,
-    pub(super) channel: Channel,
+pub(crate) struct Entry {
+    pub(crate) ticket: u64,
+    pub(crate) token: Token,
+    pub(crate) channel: Channel,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Marker {
-    pub(super) run: u32,
-    pub(super) over: u64,
-    pub(super) longest: Duration,
+pub(crate) struct Marker {
+    pub(crate) run: u32,
+    pub(crate) over: u64,
+    pub(crate) longest: Duration,
 }
 
 /// What is wrong with a node on purpose, so that tests can show that they would notice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Flaws {
-    pub(super) raises_any_attempt: bool,
-    pub(super) gives_any_attempt: bool,
-    pub(super) grants_late_copies: bool,
-    pub(super) forgets_that_it_forgot: bool,
-    pub(super) tells_one: bool,
-    pub(super) fills_in_quarantine: bool,
-    pub(super) fills_over_others: bool,
-    pub(super) fills_without_the_fence: bool,
-    pub(super) fills_with_a_lower_fence: bool,
+pub(crate) struct Flaws {
+    pub(crate) raises_any_attempt: bool,
+    pub(crate) gives_any_attempt: bool,
+    pub(crate) grants_late_copies: bool,
+    pub(crate) forgets_that_it_forgot: bool,
+    pub(crate) tells_one: bool,
+    pub(crate) fills_in_quarantine: bool,
+    pub(crate) fills_over_others: bool,
+    pub(crate) fills_without_the_fence: bool,
+    pub(crate) fills_with_a_lower_fence: bool,
 }
 
 /// Whom a run of a script told that the lock is free, on which channel.
-pub(super) type Told = Vec<(Channel, Token)>;
-
-/// What a client can be told: its channel, and whether it listens.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct ModelWakeup {
-    pub(super) channel: Option<Channel>,
-    pub(super) is_open: bool,
-}
+pub(crate) type Told = Vec<(Channel, Token)>;
 
 impl ModelNode {
     /// Answers a ballot at `now`, the server's clock in microseconds; none where it is an error.
-    pub(super) fn answer(
+    pub(crate) fn answer(
         &mut self,
         now: u64,
         ballot: &Ballot<'_>,
@@ -345,8 +328,4 @@ impl ModelNode {
     fn is_held_by(&self, token: Token) -> bool {
         self.lock.as_ref().is_some_and(|held| held.token == Some(token))
     }
-}
-
-fn micros(span: Duration) -> u64 {
-    millis(span) * 1000
 }

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::setup::Wrong;
-use crate::store::redis::model::{self, Flaws, ModelServer, ModelWakeup};
+use crate::explore::models::ModelWakeup;
+use crate::explore::models::redis::{self, Flaws, ModelServer};
 use crate::store::{Notice, Place, Reach, Reply, Request};
 use crate::token::Token;
 
@@ -106,7 +107,7 @@ impl Server {
         now: u64,
         hears: &dyn Fn(u8) -> bool,
     ) -> (Reply, u64, Vec<(u8, Word)>) {
-        let name = model::NAME;
+        let name = redis::NAME;
         let mut is_open = true;
         let request = match *op {
             Op::Take { token, ttl, ticket, block, listens } => {

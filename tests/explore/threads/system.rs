@@ -1,4 +1,4 @@
-//! What stands in the place of `std` while the tests explore in which order threads can meet:
+//! What stands in the place of `src/system.rs` while the tests explore in which order threads can meet:
 //! mutexes and threads of the `shuttle` crate, which tries one order after the other and finds out
 //! when nobody can go on.
 //!
@@ -13,40 +13,41 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{LockResult, PoisonError};
 use std::time::Duration;
 
-use crate::clock::Moment;
+pub(crate) use shuttle::sync::atomic::AtomicUsize;
 
-pub(crate) mod atomic {
-    pub(crate) use shuttle::sync::atomic::AtomicUsize;
-}
+/// Looks at the lock stay away: they would make up for a wake-up that was lost.
+pub(crate) const LONGEST_LOOK_SPAN: Duration = Duration::from_secs(3600);
+/// Each execution has clients of its own, whose mutexes no other one may touch.
+pub(crate) const KNOWS_OTHER_CLIENTS: bool = false;
 
-/// To look at the clock takes some time, too: no two looks see the same.
-const GLANCE: Duration = Duration::from_micros(1);
+/// To look at the clock takes some time, too, in nanoseconds: no two looks see the same.
+const GLANCE: u64 = 1_000;
 /// Shorter waits end by themselves.
 const LONG: Duration = Duration::from_millis(900);
 
 thread_local! {
-    static NOW: Cell<Moment> = const { Cell::new(Moment::ZERO) };
+    static NOW: Cell<u64> = const { Cell::new(0) };
 }
 
 /// Before each execution: all of them begin alike.
 pub(crate) fn restart() {
-    NOW.set(Moment::from_nanos(1_000_000_000_000));
+    NOW.set(1_000_000_000_000);
 }
 
-pub(crate) fn now() -> Moment {
-    NOW.set(NOW.get().plus(GLANCE));
+pub(crate) fn nanos() -> u64 {
+    NOW.set(NOW.get() + GLANCE);
     NOW.get()
 }
 
 #[derive(Default)]
-pub(super) struct Mutex<T>(shuttle::sync::Mutex<T>);
+pub(crate) struct Mutex<T>(shuttle::sync::Mutex<T>);
 
 impl<T> Mutex<T> {
-    pub(super) const fn new(value: T) -> Mutex<T> {
+    pub(crate) const fn new(value: T) -> Mutex<T> {
         Mutex(shuttle::sync::Mutex::new(value))
     }
 
-    pub(super) fn lock(&self) -> LockResult<MutexGuard<'_, T>> {
+    pub(crate) fn lock(&self) -> LockResult<MutexGuard<'_, T>> {
         let guard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(MutexGuard { guard, mutex: self })
     }
@@ -73,10 +74,10 @@ impl<T> DerefMut for MutexGuard<'_, T> {
 }
 
 #[derive(Default)]
-pub(super) struct Condvar(shuttle::sync::Condvar);
+pub(crate) struct Condvar(shuttle::sync::Condvar);
 
 impl Condvar {
-    pub(super) fn wait<'a, T>(
+    pub(crate) fn wait<'a, T>(
         &self,
         MutexGuard { guard, mutex }: MutexGuard<'a, T>,
     ) -> LockResult<MutexGuard<'a, T>> {
@@ -84,12 +85,12 @@ impl Condvar {
         Ok(MutexGuard { guard, mutex })
     }
 
-    pub(super) fn wait_timeout<'a, T>(
+    pub(crate) fn wait_timeout<'a, T>(
         &self,
         guard: MutexGuard<'a, T>,
         span: Duration,
     ) -> LockResult<(MutexGuard<'a, T>, ())> {
-        let end = now().plus(span);
+        let end = nanos().saturating_add(span.as_nanos() as u64);
         let guard = if span < LONG {
             let mutex = guard.mutex;
             drop(guard);
@@ -102,11 +103,11 @@ impl Condvar {
         guard.map(|guard| (guard, ())).map_err(|_| unreachable!())
     }
 
-    pub(super) fn notify_one(&self) {
+    pub(crate) fn notify_one(&self) {
         self.0.notify_one();
     }
 
-    pub(super) fn notify_all(&self) {
+    pub(crate) fn notify_all(&self) {
         self.0.notify_all();
     }
 }

@@ -1,11 +1,12 @@
 //! The threads that wait, in orders that no clock would ever bring about: whole clients, with
 //! everything that waits in them, on a server in memory.
 //!
-//! Run by `tests/explore`; an execution in which nobody can
-//! go on is a failure, and no wait of more than a second ends by itself.
+//! Run by `tests/explore/run`. An execution in which nobody can go on is a failure, and no wait of more than
+//! a second ends by itself.
 
-mod explored;
 mod server;
+pub(crate) mod system;
+mod tests;
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -23,7 +24,7 @@ use crate::error::{Error, ErrorKind};
 use crate::keeper::{Keeper, Keepers};
 use crate::lease::Lease;
 use crate::lock::Lock;
-use crate::sync::{self, Condvar, Mutex};
+use crate::sync::{Condvar, Mutex};
 
 /// How a thread waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -306,7 +307,7 @@ impl Client {
 
 /// One execution.
 fn play(scenario: Scenario) {
-    sync::explored::restart();
+    system::restart();
     let (server, watch) = (Arc::new(Server::default()), Arc::new(Watch::default()));
     let clients: Vec<_> = (0..scenario.clients.len())
         .map(|index| Client::open(scenario, &server, index == 0))

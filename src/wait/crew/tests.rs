@@ -1,7 +1,8 @@
-//! What the exploration spoils in a crew to show that it finds that.
+//! What the exploration of threads looks at in a crew, and what it spoils to show that it finds that.
 
 use super::{CallPhase, Crew};
 
+#[allow(dead_code, reason = "only where threads are explored")]
 impl Crew {
     /// No call goes on that was woken before it is parked.
     pub(crate) fn forget_wake_ups(&self) {

@@ -1,4 +1,4 @@
-//! A server in memory that hands locks on as the Redis store's scripts do.
+//! A server in memory that hands locks on as the model of the Redis store's scripts does.
 //! What it may do by chance: refuse a request, cut a wake-up connection, refuse to open one.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -10,6 +10,8 @@ use shuttle::rand::{Rng, thread_rng};
 use super::Flaw;
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
+use crate::explore::models::redis::{Flaws, ModelServer};
+use crate::explore::models::{Channel, ModelWakeup};
 use crate::keeper::Keeper;
 use crate::store::{
     Abilities, Admin, Answer, Failure, Identity, Lane, Listener, LockState, Notice, Outcome, Place,
@@ -22,119 +24,40 @@ use crate::wait::WaitingRoom;
 /// So long that nothing ends by itself while the threads meet.
 pub(super) const LONG: Duration = Duration::from_secs(3600);
 
+/// What the scripts do to each name is the model's. The clients have the channels 0, 1 and so on.
 #[derive(Default)]
-pub(super) struct Server {
-    names: Mutex<BTreeMap<Vec<u8>, State>>,
-}
+pub(super) struct Server(Mutex<State>);
 
-/// One name.
 #[derive(Default)]
 struct State {
-    holder: Option<Grant>,
-    last_fence: u64,
-    last_ticket: u64,
-    queue: Vec<Entry>,
-}
-
-#[derive(Clone, Copy)]
-struct Grant {
-    token: Token,
-    fence: u64,
-    block: u32,
-}
-
-struct Entry {
-    ticket: u64,
-    token: Token,
-    inbox: Arc<Inbox>,
+    names: BTreeMap<Vec<u8>, ModelServer>,
+    inboxes: Vec<Arc<Inbox>>,
 }
 
 impl Server {
     /// Nobody holds a lock or waits for one.
     pub(super) fn is_idle(&self) -> bool {
-        let names = self.names.lock();
-        names.values().all(|state| state.holder.is_none() && state.queue.is_empty())
-    }
-}
-
-impl State {
-    fn grant(&mut self, token: Token, block: u32) -> Grant {
-        let grant = Grant { token, fence: self.last_fence + 1, block };
-        self.last_fence += u64::from(block);
-        self.holder = Some(grant);
-        grant
+        let state = self.0.lock();
+        state.names.values().all(|model| model.lock.is_none() && model.queue.is_empty())
     }
 
-    /// To the first waiter with a ticket before this one that can be told.
-    fn hand_over(&mut self, name: &[u8], before: u64) {
-        while self.queue.first().is_some_and(|entry| entry.ticket < before) {
-            let entry = self.queue.remove(0);
-            let (server, span) = (server_time(), LONG);
-            let (token, fence, block) = (entry.token, self.last_fence + 1, 64);
-            let granted =
-                Notice::Granted { name: name.to_vec(), token, fence, block, server, span };
-            if entry.inbox.post(granted) {
-                self.grant(token, block);
-                // In vain, as it happens among several servers: who listens goes away to ask.
-                for next in self.queue.iter().take(2) {
-                    let (name, token) = (name.to_vec(), next.token);
-                    next.inbox.post(Notice::Free { name, token });
-                }
-                return;
+    fn answer(&self, request: &Request<'_>, wakeup: ModelWakeup) -> Reply {
+        let State { names, inboxes } = &mut *self.0.lock();
+        let inbox = |channel: Channel| &inboxes[usize::from(channel)];
+        let model = names.entry(request.name().to_vec());
+        let model = model.or_insert_with(|| ModelServer::new(LONG, Flaws::default()));
+        let hears = |channel| inbox(channel).is_subscribed();
+        let (reply, told) = model.answer(server_time(), request, wakeup, &hears);
+        for (channel, mut notice) in told {
+            if let Notice::Granted { name, .. } = &mut notice {
+                *name = request.name().to_vec();
             }
-        }
-    }
-
-    fn take(
-        &mut self,
-        name: &[u8],
-        token: Token,
-        join: Option<(u64, &Arc<Inbox>)>,
-        block: u32,
-    ) -> Reply {
-        let placed = self.queue.iter().position(|entry| entry.token == token);
-        let placed = placed.map(|place| self.queue.remove(place));
-        if let Some(grant) = self.holder.filter(|grant| grant.token == token) {
-            return Reply::Granted { fence: grant.fence, block: grant.block };
-        }
-        let mut ticket = 0;
-        if let Some((old, inbox)) = join {
-            self.last_ticket += 1;
-            ticket = if old == 0 { self.last_ticket } else { old };
-            let place = self.queue.partition_point(|entry| entry.ticket <= ticket);
-            let inbox = Arc::clone(inbox);
-            self.queue.insert(place, Entry { ticket, token, inbox });
-        } else if let Some(entry) = placed {
-            // A try changes nobody's place.
-            self.queue.insert(0, entry);
-        }
-        if self.holder.is_none() {
-            self.hand_over(name, if ticket == 0 { u64::MAX } else { ticket });
-        }
-        if self.holder.is_none() {
-            self.queue.retain(|entry| entry.token != token);
-            let Grant { fence, block, .. } = self.grant(token, block);
-            return Reply::Granted { fence, block };
-        }
-        let rank = self.queue.iter().take_while(|entry| entry.ticket < ticket).count();
-        let rank = u32::try_from(rank).unwrap();
-        Reply::Busy { free_in: LONG, ticket, rank, ours: true }
-    }
-
-    fn give(&mut self, name: &[u8], token: Token, fence: u64) -> Reply {
-        self.queue.retain(|entry| entry.token != token);
-        let mut reply = Reply::NotMine;
-        if let Some(grant) = self.holder.take_if(|grant| grant.token == token) {
-            let block = grant.fence..grant.fence + u64::from(grant.block);
-            if block.contains(&fence) {
-                self.last_fence = fence;
+            inbox(channel).post(notice);
+            // In vain, as it happens among several servers: who listens goes away to ask.
+            for next in model.queue.iter().take(2) {
+                let (name, token) = (request.name().to_vec(), next.token);
+                inbox(next.channel).post(Notice::Free { name, token });
             }
-            if fence == 0 || block.contains(&fence) {
-                reply = Reply::Given;
-            }
-        }
-        if self.holder.is_none() {
-            self.hand_over(name, u64::MAX);
         }
         reply
     }
@@ -165,18 +88,18 @@ struct Line {
 }
 
 impl Inbox {
-    /// Whether anybody received it, as far as the server knows.
-    fn post(&self, notice: Notice) -> bool {
+    /// As far as the server knows: of a connection that was cut it may not know yet.
+    fn is_subscribed(&self) -> bool {
+        let line = self.line.lock();
+        line.open && (!line.cut || thread_rng().gen_bool(0.5))
+    }
+
+    fn post(&self, notice: Notice) {
         let mut line = self.line.lock();
-        if line.cut {
-            // It may not know yet.
-            return line.open && thread_rng().gen_bool(0.5);
-        }
-        if line.open {
+        if line.open && !line.cut {
             line.notices.push_back(notice);
             self.changed.notify_all();
         }
-        line.open
     }
 
     pub(super) fn belongs_to(&self, keeper: &Arc<Keeper>) {
@@ -223,6 +146,7 @@ impl Served {
 /// What a client has of the server.
 pub(super) struct Link {
     server: Arc<Server>,
+    channel: Channel,
     inbox: Arc<Inbox>,
     /// Requests and openings may fail, one in four.
     pub(super) trouble: bool,
@@ -235,13 +159,12 @@ impl Link {
     pub(super) fn new(server: &Arc<Server>) -> Link {
         let inbox =
             Inbox { keeper: OnceLock::new(), line: Mutex::default(), changed: Condvar::default() };
-        Link {
-            server: Arc::clone(server),
-            inbox: Arc::new(inbox),
-            trouble: false,
-            slow: None,
-            flaw: None,
-        }
+        let inbox = Arc::new(inbox);
+        let inboxes = &mut server.0.lock().inboxes;
+        let channel = Channel::try_from(inboxes.len()).unwrap();
+        inboxes.push(Arc::clone(&inbox));
+        let server = Arc::clone(server);
+        Link { server, channel, inbox, trouble: false, slow: None, flaw: None }
     }
 
     /// This client must not listen.
@@ -269,26 +192,11 @@ impl Link {
         {
             served.wait_for("b");
         }
-        let heard = self.are_any_open();
-        let mut names = self.server.names.lock();
-        let (Request::Take { name, .. }
-        | Request::Extend { name, .. }
-        | Request::Give { name, .. }) = *request;
-        let state = names.entry(name.to_vec()).or_default();
-        let reply = match *request {
-            Request::Take { .. } if self.fails() => {
-                return Err(Failure::not_done(Error::bare(ErrorKind::NoAnswer)));
-            }
-            Request::Take { name, token, place: Place::Join(ticket), block, .. } if heard => {
-                state.take(name, token, Some((ticket, &self.inbox)), block)
-            }
-            Request::Take { name, token, block, .. } => state.take(name, token, None, block),
-            Request::Give { name, token, fence, .. } => state.give(name, token, fence),
-            Request::Extend { token, .. } => match &state.holder {
-                Some(grant) if grant.token == token => Reply::Extended,
-                _ => Reply::NotMine,
-            },
-        };
+        if matches!(request, Request::Take { .. }) && self.fails() {
+            return Err(Failure::not_done(Error::bare(ErrorKind::NoAnswer)));
+        }
+        let wakeup = ModelWakeup { channel: Some(self.channel), is_open: self.are_any_open() };
+        let reply = self.server.answer(request, wakeup);
         Ok(Answer { reply, sent, server: server_time(), by: ServerId::default(), again: None })
     }
 }
@@ -299,15 +207,16 @@ impl Store for Link {
     }
 
     fn free_in(&self, name: &[u8], _deadline: Deadline) -> Result<Duration, Error> {
-        let names = self.server.names.lock();
-        let is_held = names.get(name).is_some_and(|state| state.holder.is_some());
+        let names = &self.server.0.lock().names;
+        let is_held = names.get(name).is_some_and(|model| model.lock.is_some());
         Ok(if is_held { LONG } else { Duration::ZERO })
     }
 
     fn is_unawaited(&self, grant: &Identity, _lane: Lane, _deadline: Deadline) -> bool {
-        let names = self.server.names.lock();
-        let is_alone = |state: &State| {
-            state.queue.is_empty() && state.holder.is_some_and(|held| held.token == grant.token)
+        let names = &self.server.0.lock().names;
+        let is_alone = |model: &ModelServer| {
+            let is_held = model.lock.as_ref().is_some_and(|held| held.token == Some(grant.token));
+            is_held && model.queue.is_empty()
         };
         !self.fails() && names.get(&*grant.name).is_some_and(is_alone)
     }

@@ -1,18 +1,17 @@
 """Leasehold: one lock for programs on many machines, or for the processes of one.
 
-Take it, know how long you may rely on it, prove to the resource that you are the latest holder
-(the fence), give it back. Locks are kept on Redis or Valkey (one server, a Sentinel group, a Cluster,
-or a quorum of several), on PostgreSQL, on MySQL or MariaDB, on ZooKeeper, on etcd, or in an SQLite
-file.
+Acquire a lock, know how long you may rely on it, and release it. Its fencing token (`fence`) lets the
+resource reject a late write. The store is Redis or Valkey (one server, a Sentinel group, a Cluster, or
+a quorum of several), PostgreSQL, MySQL or MariaDB, ZooKeeper, etcd, or an SQLite file.
 
 >>> import leasehold
 >>> client = leasehold.connect()            # or connect("redis://127.0.0.1")
 >>> with client.lock("stock:sku-17", ttl=10, wait=5) as lease:
-...     charge(order, lease.fence)          # the database refuses a smaller fence
+...     charge(order, lease.fence)          # the database rejects a smaller fence
 
-Durations are seconds, or a `timedelta`. Whatever goes wrong is a `leasehold.Error`. Calls may be
-made by any thread; `leasehold.aio` has what a program of `asyncio` needs. `leasehold.compat.Lock`
-takes the place of redis-py's ``Lock``.
+Durations are seconds, or a `timedelta`. Every failure is a `leasehold.Error`. Any thread may call
+any function. Programs of `asyncio` use `leasehold.aio`. `leasehold.compat.Lock` replaces redis-py's
+``Lock``.
 """
 
 from . import _abi

@@ -19,7 +19,7 @@ from ._time import Seconds, milliseconds
 from ._watcher import Watcher
 
 _MOST_U32 = 2**32 - 1
-#: What `Client.lock()` takes by name.
+#: The named arguments of `Client.lock()`.
 _LOCK_OPTIONS = (
     "ttl",
     "wait",
@@ -39,11 +39,11 @@ class Counters(NamedTuple):
 
     #: Requests to the store for a lock, every try of a wait included.
     attempts: int
-    #: Leases taken.
+    #: Leases acquired.
     granted: int
-    #: Tries that found the lock taken.
+    #: Tries that found the lock held by another client.
     busy: int
-    #: Waits that ran out.
+    #: Waits that timed out.
     timed_out: int
     #: Requests whose outcome stayed unknown.
     unknown: int
@@ -56,11 +56,11 @@ class Counters(NamedTuple):
 
 
 class Client:
-    """An open store; from `connect()`. Open one for a process and share it between threads.
+    """An open store, from `connect()`. Open one per process and share it between threads.
 
-    It may be open before a fork, as Celery, ``gunicorn --preload`` and `multiprocessing` fork: it and
-    its locks work in the children too, each of which opens the store anew when it first needs it.
-    Leases stay the parent's, and say `Forked` in a child.
+    You may open it before a fork, as Celery, ``gunicorn --preload`` and `multiprocessing` fork. The
+    client and its locks work in the children too: each child reconnects when it first needs the
+    store. Leases stay with the parent and raise `Forked` in a child.
 
     >>> client = leasehold.connect()
     >>> with client.lock("orders:42", ttl=10, wait=5) as lease:
@@ -103,30 +103,31 @@ class Client:
         backoff: Optional[Backoff] = None,
         **theirs: NoReturn,
     ) -> Lock:
-        """A lock on a name: text, or any bytes, 65536 at most. It asks nobody.
+        """Makes a lock on a name: text or bytes, at most 65536 bytes. It does not contact the store.
 
-        - `ttl`: how soon the lock is free after its holder died; 30 s by default. It does not end
-          a lease that is renewed. A number over 3600 is warned of, since it may be milliseconds.
-        - `wait`: how long to wait for it; 60 s by default. 0 tries once, `math.inf` has no limit.
-        - `io_timeout`: how long the store may take to answer when this lock is taken; by default
-          the client's, 1 s. While the store is silent, so long take a try and a shorter wait: with
-          0.05, there is an answer or an exception within 50 ms.
-        - `attempts`: how often a wait with `wait_mode="spin"` asks at most; no limit by default.
-          Other modes refuse it.
-        - `renew`: whether leases are renewed in the background. By default they are where the
-          ttl is at least 100 ms; without renewal the ttl is the limit.
+        - `ttl`: the lock is free this long after its holder died; 30 s by default. A renewed lease
+          does not end with its ttl. A number over 3600 causes a warning, since it may be
+          milliseconds.
+        - `wait`: how long to wait for the lock; 60 s by default. 0 tries once, `math.inf` has no
+          limit.
+        - `io_timeout`: how long the store may take to answer when you acquire this lock. By default
+          it is the client's, 1 s. While the store does not answer, a try and any shorter wait take
+          this long: with 0.05, there is an answer or an exception within 50 ms.
+        - `attempts`: how often a wait with `wait_mode="spin"` tries at most; no limit by default.
+          Other modes reject it.
+        - `renew`: whether leases are renewed in the background. By default they are if the ttl is
+          at least 100 ms. Without renewal, a lease ends with its ttl.
         - `max_hold`: how long a living holder may keep a renewed lease; 1 h by default,
           `math.inf` has no limit.
-        - `wait_mode`: how a wait goes. "auto", the default: in a queue where the store has
-          one, in the order of coming; where the server refuses what that needs (the right to
-          subscribe to a channel), by asking again and again. "spin": by asking again and again, in
-          no order; for names that are shared with other libraries, whose releases tell nobody.
-        - `backoff`: how long a wait with `wait_mode="spin"` pauses before it asks again. By default
-          it asks three more times at once, then pauses up to 1, 2, 4 ms and so on. Other modes
-          refuse it.
+        - `wait_mode`: how waiters wait. "auto", the default, queues them in the order of arrival
+          where the store has a queue. If the server denies the right to subscribe to a channel,
+          they poll. "spin" polls, in no order; it is for names shared with other libraries, whose
+          releases notify no waiter.
+        - `backoff`: how long a wait with `wait_mode="spin"` pauses between tries. By default it tries
+          three more times at once, then pauses up to 1, 2, 4 ms and so on. Other modes reject it.
 
-        What an option can never be is refused here, and what does not go together when the lock is
-        taken.
+        An option that is out of range raises here. Options that contradict each other raise when you
+        acquire the lock.
         """
         if theirs:
             refuse("lock", theirs, _LOCK_OPTIONS)
@@ -189,17 +190,19 @@ class Client:
         return Events(_events(self._handle), self)
 
     def ping(self) -> None:
-        """Reaches the store, credentials included, without doing anything to a lock there."""
+        """Connects to the store and logs in. Raises what is in the way. It touches no lock."""
         error = c_void_p()
         status = _abi.client_ping(self._handle, byref(error))
         if status != OK:
             raise failure(status, error)
 
     def initialize(self, force: bool = False) -> None:
-        """Declares new servers that guard against lost data: nothing was granted there before, so
-        they grant locks at once. Done once, before the first lock is taken, and never whenever a
-        program starts; ``leasehold init`` does the same. Servers that wait already, or came back
-        with data, are refused; `force` declares that nobody relies on any lease there."""
+        """Declares that the servers are new, so that they grant locks at once. It is for stores with
+        `guard_data_loss`, which otherwise wait for older leases to expire.
+
+        Call it once, before any client acquires a lock, and never at each start of a program.
+        ``leasehold init`` does the same. It raises for servers that wait already or came back with
+        data. With `force`, you declare that no client relies on a lease there."""
         error = c_void_p()
         status = _abi.client_initialize(self._handle, _switch("force", force), byref(error))
         if status != OK:
@@ -221,9 +224,9 @@ class Client:
         return count.value
 
     def metrics_text(self) -> str:
-        """All that was counted and measured since the client was opened, as Prometheus reads it: a
-        program answers with it where it serves its own metrics, under the type
-        ``text/plain; version=0.0.4``. Each process counts its own.
+        """All counts and measurements since the client was opened, in Prometheus's text format.
+        Serve it with your program's own metrics, as ``text/plain; version=0.0.4``. Each process
+        counts for itself.
 
         >>> print(client.metrics_text().splitlines()[2])
         leasehold_acquisitions_total{lock="*",outcome="granted"} 0
@@ -240,20 +243,21 @@ class Client:
 
     @property
     def store(self) -> str:
-        """The store as people may see it, without user and password."""
+        """The store's URL without user and password."""
         return str(_abi.client_store(self._handle).decode())
 
     def close(self) -> None:
-        """Closes the client: every lease becomes invalid at once and is released, waits end with
-        `Closed`, and the background thread has ended. It takes as long as `close_timeout` at most;
-        what was not released by then is free by its ttl. Closing twice does no harm.
+        """Closes the client. Every lease becomes invalid at once and is released. Waits end with
+        `Closed`, and the background thread ends. It takes at most `close_timeout`; a lock that was
+        not released by then is free when its ttl has passed. Closing twice does no harm.
 
-        Without closing, a program may just exit: that asks nobody, and the ttl frees its locks.
+        A program may also exit without closing: it sends nothing, and its locks are free when their
+        ttl has passed.
         """
         self._close(_abi.client_close)
 
     def close_within(self, limit: Seconds) -> None:
-        """The same with a limit of its own."""
+        """Closes the client as `close()` does, within `limit` instead of `close_timeout`."""
         self._close(_abi.client_close_within, milliseconds("limit", limit))
 
     def _close(self, close: Callable[..., int], *limit: int) -> None:
@@ -310,9 +314,11 @@ def connect(
     advise: Optional[bool] = None,
     metrics_groups: Sequence[str] = (),
 ) -> Client:
-    """Opens the store that a URL names, or the quorum of several; without one, that of the environment variable
-    ``LEASEHOLD_URL`` or of ``/etc/leasehold.conf``, or else the embedded one: a file for this user
-    on this machine only, which the log says.
+    """Opens the store that a URL names, or the quorum of several URLs.
+
+    Without a URL, it reads the environment variable ``LEASEHOLD_URL``, then ``/etc/leasehold.conf``.
+    If neither is set, it opens the embedded store, a file for this user on this machine only, and
+    the log says so.
 
     ::
 
@@ -331,27 +337,27 @@ def connect(
                                                            nodes of a ZooKeeper
         etcd://[user:password@]host[:port][,host2], etcds://   an etcd, over TLS etcds
 
-    A Redis store connects when it is first asked, so a client can be opened before its server.
+    A Redis store connects at its first use, so a client can be opened before its server.
 
     - `prefix` is put before every name in the store.
     - `io_timeout`: how long the store may take to answer one request; 1 s by default.
     - `pool`: how many requests may be under way at once; 8 by default.
-    - `close_timeout`: how long closing goes on releasing leases; 1 s by default.
-    - `claim_window`: what a waiter that died as it was given the lock costs the ones behind it;
-      1 s by default.
-    - `max_ttl`: the longest ttl that a lock may have; 366 days by default, and 60 s in a store that
-      guards against lost data; in a quorum, 24 h at most.
-    - `guard_data_loss`: whether a server that may have lost data grants nothing for as long as
-      `max_ttl`. Off by default, except in a quorum, where it is always on.
-    - `label`: a word of the program's own, which others see beside its name when they look who has
-      a lock.
-    - `register`: whether the client says in the store who it is; True by default.
-    - `advise`: whether the log has a line where the store could lose grants and nothing guards against
-      that; True by default.
-    - `metrics_groups`: names that `Client.metrics_text()` counts apart, 32 at most: each is a name, or
-      how names begin and a ``*``, as in ``["stock:*", "nightly"]``.
+    - `close_timeout`: how long `Client.close()` keeps releasing leases; 1 s by default.
+    - `claim_window`: if a waiter dies while the lock is handed to it, the next waiter gets the lock
+      after this time; 1 s by default.
+    - `max_ttl`: the longest ttl that a lock may have. It is 366 days by default, and 60 s with
+      `guard_data_loss`. In a quorum it is at most 24 h.
+    - `guard_data_loss`: whether a server that may have lost data grants no lock until `max_ttl` has
+      passed. Off by default; in a quorum it is always on.
+    - `label`: a word of your own. Other clients see it beside the program's name when they ask who
+      holds a lock.
+    - `register`: whether the client writes to the store who it is; True by default.
+    - `advise`: whether the log warns if the store can lose grants and nothing guards against that;
+      True by default.
+    - `metrics_groups`: names that `Client.metrics_text()` counts separately, at most 32. Each is a
+      name, or a prefix and a ``*``: ``["stock:*", "nightly"]``.
 
-    The URL can say these as well: ``redis://cache?io_timeout=300ms&pool=16``.
+    The URL can hold them too: ``redis://cache?io_timeout=300ms&pool=16``.
 
     >>> with leasehold.connect(f"sqlite:{folder}/locks.db") as client:
     ...     client.lock("orders:42").try_acquire().release()

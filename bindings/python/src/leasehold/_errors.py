@@ -1,8 +1,8 @@
-"""What a call can come to: an exception for each status of the C interface.
+"""An exception for each status of the C interface.
 
-Two of them are none: "ok", and "busy", which is told by None. Statuses above 0 are outcomes, those
-below are errors. More of both may come; one that is not known here is an `Error` with its number in
-`status`.
+Two statuses raise nothing: "ok", and "busy", for which a call returns None. Statuses above 0 are
+outcomes, those below 0 are errors. Later versions may add more of both; a status that this package
+does not know is an `Error` with its number in `status`.
 """
 
 from ctypes import c_void_p
@@ -17,7 +17,7 @@ INTERRUPTED = 3
 
 
 class Error(Exception):
-    """What every exception of this package is.
+    """The base class of every exception of this package.
 
     >>> import leasehold
     >>> try:
@@ -29,7 +29,7 @@ class Error(Exception):
 
     #: The status of the C interface.
     status: int = 0
-    #: Only what is special about this failure; may be empty.
+    #: What is particular to this failure, without the general text; may be empty.
     detail: str = ""
 
     @property
@@ -39,7 +39,7 @@ class Error(Exception):
 
     @property
     def retriable(self) -> bool:
-        """Whether the same call can succeed later without anybody changing anything."""
+        """Whether the same call may succeed later, with nothing changed."""
         return bool(_abi.status_is_retriable(self.status))
 
 
@@ -54,31 +54,31 @@ def _of_status(kind: _E) -> _E:
 
 @_of_status
 class Timeout(Error, TimeoutError):
-    """The wait ran out, and the lock stayed taken."""
+    """The wait ran out while another client held the lock."""
 
     status = TIMEOUT
 
 
 @_of_status
 class Interrupted(Error):
-    """The wait was ended from elsewhere; nothing is held."""
+    """The wait was interrupted. You do not hold the lock."""
 
     status = INTERRUPTED
 
 
 @_of_status
 class Lost(Error):
-    """The lease was not held any more: it ran out, was deleted, was ended before, or somebody
-    else has the lock now. What was done meanwhile may have met somebody else's work; the fence
-    tells."""
+    """You no longer hold the lock: the lease expired, was deleted, had ended before, or another client
+    holds the lock now. Since then, another client may have worked on the resource too. A resource that
+    compares fences has rejected your late writes."""
 
     status = 4
 
 
 @_of_status
 class Unknown(Error):
-    """Whether the store did it is not known. Nothing counts as held that was not before; a lock
-    that may have been taken is being given back."""
+    """The store did not answer, so the outcome is not known. A lock that you did not hold before counts
+    as not held. If the store did grant it, the client releases it in the background."""
 
     status = 5
 
@@ -106,14 +106,14 @@ class Closed(Error):
 
 @_of_status
 class Forked(Error):
-    """It was made before this process was forked. Open a new client in the child."""
+    """The object was made before this process was forked. Open a new client in the child."""
 
     status = -4
 
 
 @_of_status
 class Sealed(Error):
-    """A configuration that a client was opened with is not changed any more."""
+    """A client was opened with this configuration, so it can no longer change."""
 
     status = -5
 
@@ -141,7 +141,7 @@ class Refused(Error, ConnectionError):
 
 @_of_status
 class NoAnswer(Error, ConnectionError):
-    """The store did not answer in time; nothing was asked of it yet."""
+    """The store did not answer in time. No lock was requested or changed."""
 
     status = -9
 
@@ -190,14 +190,14 @@ class OutOfMemory(Error):
 
 @_of_status
 class Unavailable(Error):
-    """The store is up and cannot serve at the moment: loading, busy, failing over."""
+    """The store is up but cannot serve at the moment: it is loading, busy, or failing over."""
 
     status = -16
 
 
 @_of_status
 class Exhausted(Error):
-    """Something that this process needs has run out: connections, descriptors, threads."""
+    """This process has run out of connections, descriptors or threads."""
 
     status = -17
 
@@ -218,14 +218,14 @@ class Protocol(Error):
 
 @_of_status
 class NotReplicated(Error):
-    """Too few replicas acknowledged the grant; the lock was given back."""
+    """Too few replicas acknowledged the grant. The lock was released."""
 
     status = -20
 
 
 @_of_status
 class NoQuorum(Error, ConnectionError):
-    """Too few servers of the quorum answered; nothing is held."""
+    """Too few servers of the quorum answered. You do not hold the lock."""
 
     status = -21
 

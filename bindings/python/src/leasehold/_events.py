@@ -1,4 +1,4 @@
-"""What happens to leases without their holders' doing."""
+"""Events: what happens to leases that their holders did not cause."""
 
 import enum
 import math
@@ -21,13 +21,14 @@ _SLICE_MS = 100
 class EventKind(enum.Enum):
     """What happened."""
 
-    #: Renewal has not got through for a while, or max_hold is near: time to finish.
+    #: Renewals have failed for a while, or max_hold is near: finish soon.
     AT_RISK = 1
-    #: The lease is over; it says so itself from now on.
+    #: The lease was lost. Its `valid` is False from now on.
     LOST = 2
-    #: A lease that was given up without a release was gone already, or the store did not say.
+    #: A release in the background, such as at the end of a block, found that the lease was lost, or
+    #: got no answer from the store.
     RELEASED_LATE = 3
-    #: Something that this package does not know.
+    #: A kind that this package does not know.
     OTHER = 0
 
 
@@ -36,9 +37,10 @@ class LossReason(enum.Enum):
 
     #: The event is not about a loss.
     NONE = 0
-    #: The store says that the lock is not ours: deleted, flushed, or somebody else's by now.
+    #: The store says that you do not hold the lock: the key was deleted or flushed, or another client
+    #: holds it now.
     NOT_HELD = 1
-    #: Its ttl ran out: the store could not be reached, or renewal was off.
+    #: Its ttl passed: the store could not be reached, or renewal was off.
     EXPIRED = 2
     #: max_hold was reached.
     MAX_HOLD = 3
@@ -46,7 +48,7 @@ class LossReason(enum.Enum):
     NOT_RENEWED = 4
     #: An operator broke the lock, as `Lock.break_held()` does: the event's detail says who.
     BROKEN = 5
-    #: Something that this package does not know.
+    #: A reason that this package does not know.
     OTHER = -1
 
 
@@ -56,10 +58,10 @@ class Event(NamedTuple):
     kind: EventKind
     #: The name of the lock, without the prefix of the URL.
     name: str
-    #: With the name, it says which lease it was.
+    #: The fence of the lease. Name and fence together identify it.
     fence: int
     reason: LossReason
-    #: What is known besides, in words: who broke the lock, and when.
+    #: More in words: who broke the lock, and when.
     detail: str = ""
 
 
@@ -90,11 +92,11 @@ def _read(handle: EventHandle) -> Event:
 
 
 class Events:
-    """A subscription to what happens to a client's leases; from `Client.events()`.
+    """A subscription to the events of a client's leases, from `Client.events()`.
 
-    Iterating waits for the next event until the client or the subscription is closed. A slow
-    reader may miss ``AT_RISK`` (see `dropped`), never ``LOST``. For a loop of your own,
-    `fileno()` gives a descriptor that is readable while events wait.
+    Iterating waits for the next event until you close the client or the subscription. A slow reader
+    may miss ``AT_RISK`` (see `dropped`), but never ``LOST``. For an event loop of your own,
+    `fileno()` returns a descriptor that is readable while there are unread events.
 
     >>> with client.events() as events:
     ...     print(events.try_next())
@@ -108,19 +110,19 @@ class Events:
         self._client = client  # A client that nobody has any more is closed.
 
     def next(self) -> Event:
-        """Waits for the next event. Raises `Closed` when the client is closed and nothing is left
-        to read. Ctrl-C ends the wait."""
+        """Waits for the next event. Raises `Closed` when the client is closed and every event was
+        read. Ctrl-C ends the wait."""
         while (event := self.next_within(math.inf)) is None:
             pass
         return event
 
     def try_next(self) -> Optional[Event]:
-        """The next event, if there is one already. Raises as `next()` does."""
+        """Returns an unread event, or None if there is none. Raises as `next()` does."""
         return self.next_within(0)
 
     def next_within(self, wait: Seconds) -> Optional[Event]:
-        """The next event, waiting for it for `wait` at most; None when there was none. Raises as
-        `next()` does."""
+        """Waits up to `wait` for the next event. Returns None if there was none. Raises as `next()`
+        does."""
         handle = self._next(milliseconds("wait", wait))
         return None if handle is None else _read(handle)
 
@@ -148,13 +150,13 @@ class Events:
         return event
 
     def fileno(self) -> int:
-        """A descriptor for `select` and the like: readable while events wait, and when the client
-        is closed. Only poll it."""
+        """A descriptor for `select` and similar calls. It is readable while there are unread events,
+        and when the client is closed. Only poll it: do not read from it."""
         return int(_abi.events_descriptor(self._handle))
 
     @property
     def dropped(self) -> int:
-        """How many ``AT_RISK`` this subscription has dropped, because nobody read them in time."""
+        """How many ``AT_RISK`` events this subscription has dropped because they were not read in time."""
         return int(_abi.events_dropped(self._handle))
 
     def close(self) -> None:

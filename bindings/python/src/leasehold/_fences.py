@@ -16,13 +16,13 @@ _BEGIN = (
 
 
 def check_fence(cursor: Any, name: str, fence: int) -> None:
-    """Fails with `Lost` if a later holder of the lock was here: the first call of a transaction that
-    writes what the lock protects.
+    """Raises `Lost` if a later holder of the lock has already written. Make it the first call of a
+    transaction that writes what the lock protects.
 
-    ``cursor`` is one of a DB-API connection to PostgreSQL, MySQL, MariaDB or SQLite, or of Django's,
-    in the transaction of the writes: until it ends, nobody passes here with the same name. Outside
-    of one, with auto-commit, it fails with `BadArgument` where the driver tells that. The table is
-    made by one of the files in ``examples/fences``.
+    ``cursor`` belongs to a DB-API connection to PostgreSQL, MySQL, MariaDB or SQLite, or to Django's,
+    and is in the transaction of the writes. Until that transaction ends, no other one gets past this
+    call with the same name. With auto-commit there is no transaction: then it raises `BadArgument`, if
+    the driver tells. The files in ``examples/fences`` create the table.
 
     >>> import sqlite3
     >>> connection = sqlite3.connect(":memory:")

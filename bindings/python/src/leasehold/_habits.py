@@ -10,7 +10,7 @@ from ._time import Seconds
 
 
 class UnitWarning(UserWarning):
-    """A ttl is so long that it may be milliseconds: durations are seconds."""
+    """A ttl over 3600 s: it may have been meant as milliseconds. Durations are seconds."""
 
 
 #: A longer ttl is said to be one, once: a ttl is for how long a lock stays taken after a crash.
@@ -18,11 +18,11 @@ LONG_TTL = 3600
 
 _TTL = "ttl=10 (renewed while it is held; renew=False: the lease ends after it)"
 _WAIT = "wait=5, or acquire_within(5)"
-_TRY = "try_acquire(), which gives None when somebody else has the lock"
+_TRY = "try_acquire(), which returns None if another client holds the lock"
 _NO_SLEEP = (
-    "leave it out: waiters are told when it is their turn, and wait_mode='spin' with backoff= asks"
+    "leave it out: the store hands the lock to waiters; to poll, use wait_mode='spin' and backoff="
 )
-_NO_THREAD = "leave it out: a Lease is yours wherever you hand it, also to another thread"
+_NO_THREAD = "leave it out: any thread may use a Lease"
 _NO_ERROR = "leave it out, and catch leasehold.Lost where the block ends"
 
 #: Of redis-py's Lock, and of other locks in Python.
@@ -46,7 +46,7 @@ _ARGUMENTS = {
 _OF_TAKING = {
     **_ARGUMENTS,
     "timeout": _WAIT,
-    "token": "nothing: each lease has a token that was never used",
+    "token": "nothing: each lease has a new token of its own",
 }
 _OF_TAKING["wait"] = "acquire_within(5)"
 
@@ -60,13 +60,13 @@ _OF_LOCK = {
     "local": f"{_LEASE} token",
     "token": f"{_LEASE} token",
     "blocking_acquire": "write lock.acquire()",
-    "timeout": "what was given to Client.lock() is not kept",
+    "timeout": "a lock does not keep the arguments of Client.lock()",
 }
 _OF_LEASE = {
     "owned": "write lease.valid",
-    "locked": "write lease.valid, or lock.inspect().held for whoever has it",
+    "locked": "write lease.valid, or lock.inspect().held for any holder",
     "reacquire": "write lease.extend(), which a renewed lease does not need",
-    "acquire": "it is held already; the Lock has acquire()",
+    "acquire": "a lease is held already; the Lock has acquire()",
     "local": "write lease.token",
     "is_valid": "write lease.valid",
 }

@@ -1,4 +1,4 @@
-"""One holder's turn."""
+"""A lease: what a holder has while it holds a lock."""
 
 import logging
 from ctypes import byref, c_uint64, c_void_p
@@ -20,29 +20,32 @@ OptionalCallback = TypeVar("OptionalCallback", bound=Optional[Callback])
 
 
 class Handover(NamedTuple):
-    """What another process needs to go on with a lease."""
+    """What another process needs to continue a lease: see `Lock.attach()`."""
 
     token: str
     fence: int
 
 
 class Lease:
-    """The proof that a lock is yours, for as long as it says so; from a `Lock`.
+    """The proof that you hold a lock, for as long as `valid` says so; from a `Lock`.
 
-    It is renewed in the background unless that was switched off. End it with `release()`, or use
-    it in a ``with`` statement. One that is dropped instead stops being renewed and is *not*
-    released: the lock is free when the ttl has passed.
+    It is renewed in the background unless `renew=False`. End it with `release()`, or use it in a
+    ``with`` statement. A lease that is garbage-collected is no longer renewed and *not* released: the
+    lock is free when the ttl has passed.
 
-    The end of a ``with`` block gives the lock back without waiting for the store's answer where the
-    lease can be relied on up to then: the lease was valid to the end. This client finds the lock
-    free at once, another one a moment later. On a quorum and an SQLite file it waits all the same,
-    and where it ends the turns of a process in which others wait. A program that exits right after
-    it may leave the lock to its ttl, but not where it closed the client. Where the lease cannot be
-    relied on any more, the block waits for the answer and ends with `Lost` if the lock was not
-    ours to the end. What the answer alone could tell is that the key was deleted by hand, or lost
-    with the store's data, since the last renewal; then, and if no answer comes, `Client.events()`
-    has an event of the kind ``RELEASED_LATE``, and `Client.counters()` counts it. A block that has
-    to know calls `release()` as its last step.
+    **The end of a block.** If the lease is still valid then, the block releases the lock without
+    waiting for the store's answer. This client finds the lock free at once, other clients a moment
+    later. If the lease is no longer valid, the block waits for the answer, and raises `Lost` if the
+    lock was lost.
+
+    - On a quorum and an SQLite file, the block always waits for the answer. It also waits if other
+      threads of this process wait for the lock, and the process now leaves it to other processes.
+    - If the program exits right after the block, the lock may stay held until its ttl has passed. It
+      does not if the program closes the client.
+    - Between the last renewal and the release, somebody may have deleted the key, or the store may
+      have lost its data. Only the answer tells. In this case, and if no answer comes,
+      `Client.events()` has an event of the kind ``RELEASED_LATE``, and `Client.counters()` counts
+      it. If you must know before you go on, call `release()` as the last step of the block.
 
     >>> with lock.acquire() as lease:
     ...     lease.valid
@@ -53,9 +56,9 @@ class Lease:
 
     __slots__ = ("fence", "_client", "_lock_handle", "_handle", "_rooms", "_on_lost", "__weakref__")
 
-    #: Larger than that of every turn on the name before it, from 1 to 2**53 - 1: 16 digits, for which a
-    #: BIGINT is enough. Give it to the resource with each write, and let the resource refuse a smaller
-    #: one.
+    #: The fencing token: larger than the fence of every earlier lease on this name. Send it to the
+    #: resource with each write, and let the resource reject a smaller one. It is from 1 to 2**53 - 1
+    #: (16 digits), so a BIGINT column holds it.
     fence: int
 
     # Kept open. The lock itself is not kept: it has the lease of a `with` statement, in a place of
@@ -79,29 +82,29 @@ class Lease:
 
     @property
     def token(self) -> str:
-        """What marks the grant in the store: 32 hexadecimal digits. A program that has it can
-        release the lock. Not to be had any more when the lease is over."""
+        """What identifies this lease in the store: 32 hexadecimal digits. A program that knows it can
+        release the lock. Raises `Lost` after the lease has ended."""
         if not self._rooms:
             raise self._ended()
         return str(_abi.lease_token(self._handle).decode())
 
     @property
     def remaining(self) -> float:
-        """For how many seconds the lease may still be relied on, without asking anybody; 0 when
-        it is over or lost."""
+        """For how many more seconds you may rely on the lease; 0 if it has ended or was lost. It does
+        not contact the store."""
         return _abi.lease_remaining_ms(self._handle) / 1000 if self._rooms else 0.0
 
     @property
     def valid(self) -> bool:
-        """Whether the lease may be relied on at this moment, without asking anybody."""
+        """Whether you may rely on the lease at this moment. It does not contact the store."""
         return bool(self._rooms and _abi.lease_is_valid(self._handle))
 
     def extend(self, ttl: Optional[Seconds] = None) -> None:
-        """Makes the lease valid for its ttl, or for another one, from now on. Renewed leases do
-        not need it. It never goes beyond ``max_hold``, and never makes a lease shorter.
+        """Makes the lease valid for its ttl, or for `ttl`, from now on. A renewed lease does not need
+        it. It never goes beyond ``max_hold``, and never makes a lease shorter.
 
-        Raises `Lost` when it was not ours any more. After any other error, the store has not
-        confirmed it, and the lease is valid for as long as it was.
+        Raises `Lost` if you no longer hold the lock. After any other error the store has not
+        confirmed the new ttl, and the lease is valid until the time that it had before.
         """
         if not self._rooms:
             raise self._ended()
@@ -115,18 +118,20 @@ class Lease:
         self._check(status, error)
 
     def release(self) -> None:
-        """Gives the lock back. The lease is over at once and whatever comes of it.
+        """Releases the lock. The lease has ended, even if this raises.
 
-        Raises `Lost` when it was lost before, or ended before; `Unknown` when the store did
-        not confirm it: then it is given back in the background, or by its ttl.
+        Raises `Lost` if the lease was lost or had ended before. Raises `Unknown` if the store did not
+        confirm the release: then the client releases it in the background, or it is free when its
+        ttl has passed.
         """
         self._give(_abi.WAIT, False)
 
     def let_expire(self, after: Optional[Seconds] = None) -> None:
-        """Ends the lease without giving the lock back: it stays taken until its ttl runs out, or
-        for `after` from now. For "once per interval". What it raises says that the store did not
-        confirm it: the lock may then be free before that, when the claim window is over if it was
-        handed over a moment ago.
+        """Ends the lease without releasing the lock. The lock stays held until its ttl has passed, or
+        for `after` from now. Use it for "once per interval".
+
+        If it raises, the store has not confirmed it, and the lock may be free earlier. If the lock was
+        handed over to this lease a moment ago, it may be free as soon as `claim_window` has passed.
 
         >>> if (lease := lock.try_acquire()) is not None:
         ...     # ... the work of this hour, and then:
@@ -148,9 +153,10 @@ class Lease:
         self._check(status, error)
 
     def detach(self) -> Handover:
-        """Ends the lease here for another process to go on with it: see `Lock.attach()`. The lock
-        stays taken for a ttl from now, and nobody holds it until then. When the store did not
-        confirm it, perhaps nobody can attach it."""
+        """Ends the lease in this process, so that another process can continue it: see
+        `Lock.attach()`. The lock stays held for one ttl from now, and belongs to no process until one
+        attaches it. If this raises, the store has not confirmed it, and perhaps no process can attach
+        the lease."""
         if not self._rooms:
             raise self._ended()
         handed = Handover(self.token, self.fence)
@@ -162,16 +168,18 @@ class Lease:
         return handed
 
     def on_lost(self, callback: OptionalCallback) -> OptionalCallback:
-        """Calls `callback` with an `Event` if this lease is lost; at once if it was lost before.
-        None takes back what was registered, and another callback takes its place.
+        """Calls `callback` with an `Event` if this lease is lost, or at once if it was lost already.
+        Another callback replaces it; None removes it.
 
-        It is called once at most, and not when the lease was ended, by the end of its block for
-        example, or its client was closed. (A call that is under way goes on.) A forked child
-        never calls it. All callbacks of a client are called in one thread that does nothing else,
-        one after the other: a slow one holds up the others, and no renewal. What one raises is
-        logged. In a program of `asyncio`, use `leasehold.aio.on_lost()`.
+        The client calls it at most once. It does not call it after the lease has ended, for example
+        at the end of its block, or after the client was closed. A call that has begun goes on. A
+        forked child never calls it.
 
-        It returns `callback`, so that it can be used as a decorator.
+        One thread calls all callbacks of a client, one after the other, and does nothing else. A slow
+        callback delays the others, but no renewal. What a callback raises is logged. In a program of
+        `asyncio`, use `leasehold.aio.on_lost()`.
+
+        It returns `callback`, so you can use it as a decorator.
 
         >>> with lock as lease:
         ...     @lease.on_lost

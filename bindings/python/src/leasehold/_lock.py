@@ -1,4 +1,4 @@
-"""A lock: a name, options, and the ways to take it."""
+"""A lock: a name, options, and the ways to acquire it."""
 
 import threading
 from ctypes import byref, c_uint64, c_void_p
@@ -27,90 +27,91 @@ from ._watcher import Owner
 if TYPE_CHECKING:
     from ._tasks import TaskLeases
 
-#: How a wait for a lock goes.
+#: How waiters wait for a lock; see `Client.lock()`.
 WaitMode = Literal["auto", "spin"]
 #: In the order of their numbers in C.
 WAIT_MODES = get_args(WaitMode)
 
 
 class Backoff(NamedTuple):
-    """How long a wait with ``wait_mode="spin"`` pauses before it asks again. Pauses have random
-    lengths: the first one up to `first`, the others up to twice as much each time, none longer than
-    `longest`, which is by default what suits the store."""
+    """How long a wait with ``wait_mode="spin"`` pauses between tries. Pauses have random lengths.
+    The first is at most `first`. The limit doubles with each try, up to `longest`, whose default
+    depends on the store."""
 
     first: Seconds = 0.001
     longest: Seconds = float("inf")
 
 
 class Run(NamedTuple):
-    """A command that ``leasehold run --once-per`` has run, by the clock of its machine. The lock stays
-    taken after it."""
+    """A command that ``leasehold run --once-per`` has run, with times by the clock of its machine. The
+    lock stays held after the command has ended."""
 
     #: When it was started, in seconds since 1970.
     began: float
-    #: When it ended; None while it runs, and where its machine died meanwhile.
+    #: When it ended. None while it runs, or if its machine died before it ended.
     ended: Optional[float]
-    #: What it ended with: 128 + n where signal n ended it.
+    #: Its exit status: 128 + n if signal n ended it.
     exit_status: Optional[int]
 
 
 class ClientInfo(NamedTuple):
-    """A client, as it has said itself. In no text is anything that a terminal obeys."""
+    """What a client has written to the store about itself. No text contains control characters that a
+    terminal would obey."""
 
-    #: 12 hex digits: another number in each process.
+    #: 12 hexadecimal digits, different in each process.
     id: str
     #: The machine's name.
     host: str
-    #: The process.
+    #: The process ID.
     pid: int
-    #: What runs there.
+    #: The program that runs there.
     program: str
-    #: What that is written in.
+    #: The language of its binding.
     language: str
-    #: The version of this library there.
+    #: Its version of this library.
     version: str
-    #: What `connect(label=)` has set there.
+    #: Its `label`; see `connect()`.
     label: Optional[str]
     #: When it was opened, in seconds since 1970 by its machine's clock.
     started: Optional[float]
-    #: What it has run under a lock that stays taken for an interval.
+    #: The command that it has run with ``leasehold run --once-per``.
     run: Optional[Run] = None
 
 
 class Waiter(NamedTuple):
     """A process that waited for a lock when `Lock.inspect()` asked."""
 
-    #: Who that is and since when: "web-1 (java orders.jar, pid 88) since 3 s".
+    #: Which process it is, and since when it waits: "web-1 (java orders.jar, pid 88) since 3 s".
     who: str
     #: The first digits of its token.
     token_prefix: str
-    #: For how many seconds, where it is known.
+    #: For how many seconds it has waited; None if that is not known.
     waited: Optional[float]
-    #: Who that is, where it is known.
+    #: Its client; None if that is not known.
     client: Optional[ClientInfo]
 
 
 class LockState(NamedTuple):
-    """Who had a lock, and who waited for it, when `Lock.inspect()` asked."""
+    """Who held a lock, and who waited for it, when `Lock.inspect()` asked."""
 
     held: bool
-    #: The first digits of the holder's token; empty when the lock was free.
+    #: The first digits of the holder's token; empty if the lock was free.
     token_prefix: str
-    #: In how many seconds the lock would be free if nobody renewed it.
+    #: In how many seconds the lock would be free without another renewal.
     ttl: float
-    #: The holder's fence; None when the lock was free, or a program holds it without one.
+    #: The holder's fence. None if the lock was free, or if another library holds it without a fence.
     fence: Optional[int]
-    #: The last fence given out, where the store still knows it.
+    #: The last fence of this name; None if the store no longer knows it.
     last_fence: Optional[int]
-    #: Who has it and since when: "web-3 (python worker.py, pid 4711) since 12 s"; empty when free.
+    #: Its holder and since when: "web-3 (python worker.py, pid 4711) since 12 s"; empty if it was free.
     who: str = ""
-    #: For how many seconds it has been held, by the store's clock, where it is known.
+    #: For how many seconds it has been held, by the store's clock; None if that is not known.
     held_for: Optional[float] = None
-    #: Who has it, where it is known.
+    #: The holder's client; None if that is not known.
     client: Optional[ClientInfo] = None
-    #: Who waits in the store's queue, in its order, the first 100.
+    #: The first 100 waiters of the store's queue, in its order.
     waiters: tuple[Waiter, ...] = ()
-    #: How many more.
+    #: How many waiters there are beyond those.
     more_waiters: int = 0
 
 
@@ -169,23 +170,23 @@ class _Held(threading.local):
 
 
 class Lock:
-    """A lock that can be taken: a name and options. It holds nothing itself, and any number of
-    threads may use it at once; from `Client.lock()`.
+    """A name and options, from `Client.lock()`. It holds nothing itself; each time you acquire it, you
+    get a `Lease`. Any number of threads may use it at once.
 
-    >>> with lock as lease:                        # waits for as long as the lock says
+    >>> with lock as lease:                        # waits up to the lock's `wait`
     ...     lease.fence > 0
     True
-    >>> if (lease := lock.try_acquire()) is None:  # never waits
-    ...     print("somebody else has it")
+    >>> if (lease := lock.try_acquire()) is None:  # does not wait for the holder
+    ...     print("another client holds it")
     ... else:
     ...     lease.release()
-    >>> with lock.acquire_within(0.5) as lease:  # another wait than the lock's
+    >>> with lock.acquire_within(0.5) as lease:    # waits up to 0.5 s instead
     ...     lease.valid
     True
 
-    A ``with`` statement keeps its lease for the thread, an ``async with`` for the task. It ends
-    with `Lost` if the lease was lost meanwhile, unless the block has raised something. It does
-    not wait for the store's answer where the lease can be relied on to the end: see `Lease`.
+    A ``with`` statement keeps its lease for the thread, an ``async with`` for the task. It raises
+    `Lost` at its end if the lease was lost, unless the block has raised something itself. If the
+    lease was valid to the end, it does not wait for the store's answer: see `Lease`.
     """
 
     __slots__ = ("_client", "_handle", "_held", "_tasks", "__weakref__")
@@ -202,15 +203,15 @@ class Lock:
 
     @property
     def name(self) -> str:
-        """The name. Bytes that are no UTF-8 are in it as lone surrogates."""
+        """The name as text. Bytes that are not UTF-8 become lone surrogates."""
         return self._handle.name
 
     def try_acquire(self) -> Optional[Lease]:
-        """Takes the lock if it is free, without waiting; None when somebody else has it.
+        """Acquires the lock if it is free. Returns None if another client holds it.
 
-        It waits for the store's answer: while that is silent, for `io_timeout`, the lock's own (see
-        `Client.lock()`) or the client's (1 s). Then it raises `Unknown`, with nothing held, or
-        `NoAnswer`.
+        It never waits for the holder. It does wait for the store's answer, up to the lock's
+        `io_timeout` (see `Client.lock()`) or else the client's (1 s). Then it raises `Unknown` or
+        `NoAnswer`; in both cases you do not hold the lock.
 
         >>> with lock:
         ...     print(other_client.lock(lock.name).try_acquire())
@@ -219,10 +220,10 @@ class Lock:
         return self._ask(_abi.lock_try_acquire)
 
     def acquire(self, *values: NoReturn, **theirs: NoReturn) -> Lease:
-        """Takes the lock, waiting for it as long as its `wait` says.
+        """Acquires the lock, and waits for it up to its `wait`.
 
-        Raises `Timeout` when it stayed taken. Ctrl-C ends the wait. While the store is silent, also
-        a wait of 0, or any below `io_timeout`, takes as long as that: see `try_acquire()`.
+        Raises `Timeout` if the wait runs out. Ctrl-C ends the wait. While the store does not answer,
+        a wait of 0, or of less than `io_timeout`, takes `io_timeout`: see `try_acquire()`.
         """
         if values:
             refuse_positional("acquire", values)
@@ -231,7 +232,8 @@ class Lock:
         return self._take()
 
     def acquire_within(self, wait: Seconds) -> Lease:
-        """The same with a limit of its own: 0 tries once, `math.inf` has no limit.
+        """Acquires the lock as `acquire()` does, and waits up to `wait` instead of the lock's own: 0
+        tries once, `math.inf` has no limit.
 
         >>> with lock:
         ...     try:
@@ -306,9 +308,11 @@ class Lock:
             del room
 
     def attach(self, token: str, fence: int) -> Lease:
-        """Goes on with a lease that another process took and let go of with `Lease.detach()`. Asks
-        nobody; the lease may be relied on after its first successful `Lease.extend()`, which only one
-        of several gets who attach it, and nobody where it was not detached with this token and fence.
+        """Continues a lease that another process has acquired and handed over with `Lease.detach()`.
+
+        It does not contact the store. Rely on the lease only after its first successful
+        `Lease.extend()`. If several processes attach the same lease, the `extend()` of only one
+        succeeds. With a wrong token or fence, none does.
 
         >>> token, fence = lock.acquire().detach()
         >>> # ... and in the other process:
@@ -323,7 +327,7 @@ class Lock:
         return lease
 
     def inspect(self) -> LockState:
-        """Looks who has the lock and who waits for it, without touching it.
+        """Asks the store who holds the lock and who waits for it. It changes nothing.
 
         >>> lock.inspect().held
         False
@@ -354,13 +358,15 @@ class Lock:
         )
 
     def break_held(self, by: str, if_fence: Optional[int] = None) -> Optional[int]:
-        """Frees a lock that somebody else has and does not give; for people, not for programs.
+        """Frees a lock whose holder does not release it. It is for operators, not for programs.
 
-        The first waiter is handed it at once, under a larger fence. Nothing stops the holder before
-        its next renewal, when its lease is lost, and its event, error and log say who broke it. Gives
-        the fence of the lease that is over; None when nobody has the lock, or, with `if_fence`, when
-        another lease has it. Without `if_fence`, whoever has it is ended: it is also None in what
-        `inspect` tells of a lock that is free.
+        The store hands the lock to the first waiter at once, with a larger fence. The holder learns of
+        it at its next renewal: its lease is lost, and its event, error and log name `by`.
+
+        Returns the fence of the lease that it ended, or None if the lock was free. With `if_fence`, it
+        ends only the lease with that fence, and returns None if another lease holds the lock. Without
+        `if_fence`, it ends the lease of any holder. The fence in what `inspect()` returns for a free
+        lock is None too, so check `held` first.
 
         >>> lock.break_held("root@web-3") is None
         True

@@ -1,18 +1,17 @@
 """Leasehold for programs of `asyncio`.
 
-A lock can be used with ``async with`` as it is, and what a lease says of itself (`fence`,
-`valid`, `remaining`) asks nobody. For the rest there are these functions. Waiting for a lock needs
-no thread, however many tasks wait: a few threads of the client ask for all of them, and the event
-loop looks at a descriptor, as it does for events. Calls that talk to the store at once
-(`try_acquire`, `release`, `extend`) run in threads.
+Use ``async with`` on any lock. A lease's `fence`, `valid` and `remaining` never block, so read them
+directly. For everything else there are the functions of this module. A waiting task needs no thread:
+a few threads of the client wait for all tasks, and the event loop watches a descriptor. Calls that
+talk to the store at once (`try_acquire`, `release`, `extend`) run in threads.
 
 >>> async def work() -> bool:
-...     async with lock as lease:           # waits for as long as the lock says
+...     async with lock as lease:           # waits up to the lock's `wait`
 ...         return lease.valid
 >>> asyncio.run(work())
 True
 
-A task that is cancelled while it waits leaves the queue, and no lock behind.
+A task that is cancelled while it waits leaves the queue and holds no lock.
 """
 
 import asyncio
@@ -33,12 +32,12 @@ __all__ += ["try_acquire"]
 
 
 async def acquire(lock: Lock) -> Lease:
-    """Takes the lock, as `Lock.acquire()` does."""
+    """Acquires the lock, as `Lock.acquire()` does."""
     return await _waits.acquire(lock, None)
 
 
 async def acquire_within(lock: Lock, wait: Seconds) -> Lease:
-    """Takes the lock, as `Lock.acquire_within()` does.
+    """Acquires the lock, as `Lock.acquire_within()` does.
 
     >>> async def work() -> None:
     ...     lease = await leasehold.aio.acquire_within(lock, 0.5)
@@ -49,13 +48,12 @@ async def acquire_within(lock: Lock, wait: Seconds) -> Lease:
 
 
 async def try_acquire(lock: Lock) -> Optional[Lease]:
-    """Takes the lock if it is free, as `Lock.try_acquire()` does."""
+    """Acquires the lock if it is free, as `Lock.try_acquire()` does."""
     return await in_thread(lock.try_acquire, undo=_undo)
 
 
 async def release(lease: Lease) -> None:
-    """Gives the lock back, as `Lease.release()` does, also when the task is cancelled
-    meanwhile."""
+    """Releases the lock, as `Lease.release()` does, even if the task is cancelled during the call."""
     await in_thread(lease.release)
 
 
@@ -65,7 +63,7 @@ async def extend(lease: Lease, ttl: Optional[Seconds] = None) -> None:
 
 
 def _undo(lease: Optional[Lease]) -> None:
-    """Gives back what nobody will see."""
+    """Releases a lease that the cancelled caller will never see."""
     if lease is not None:
         lease._end()
 
@@ -90,7 +88,7 @@ class EventStream:
             await _readable(self._subscription.fileno())
 
     def close(self) -> None:
-        """Ends the subscription; nobody may be waiting for it at this moment."""
+        """Ends the subscription. No task may be waiting for an event at this moment."""
         self._subscription.close()
 
 
@@ -122,7 +120,7 @@ async def _readable(descriptor: int) -> None:
 
 def on_lost(lease: Lease, callback: OptionalCallback) -> OptionalCallback:
     """Calls `callback` in the running event loop with an `Event` if this lease is lost, as
-    `Lease.on_lost()` does in a thread. What it raises goes to the loop's exception handler.
+    `Lease.on_lost()` does in a thread. What the callback raises goes to the loop's exception handler.
 
     >>> async def work() -> None:
     ...     task = asyncio.current_task()

@@ -1,22 +1,22 @@
-"""redis-py's ``Lock``, on Leasehold: old code goes on with another import.
+"""redis-py's ``Lock`` on Leasehold: to move existing code, change the import.
 
 >>> from leasehold.compat import Lock, LockError
 >>> with Lock(client, "orders:42", timeout=10, blocking_timeout=5) as lock:
 ...     lock.owned()
 True
 
-`client` is one of Leasehold, or what the code has already, whose servers and credentials are then
-used: a ``redis.Redis``, also of a Sentinel's ``master_for()``, or a ``RedisCluster``. With a client for
-asyncio, it is `leasehold.compat.aio.Lock`. So this needs no other change at all::
+`client` is a client of Leasehold, or one that the code has already: a ``redis.Redis``, also from a
+Sentinel's ``master_for()``, or a ``RedisCluster``. Leasehold then uses its servers and credentials.
+For asyncio there is `leasehold.compat.aio.Lock`. This call needs no other change::
 
     r.lock("orders:42", timeout=10, lock_class=leasehold.compat.Lock)
 
-The lock is the same key on the server, with a token of the same form and the same ttl, so programs
-with the one and programs with the other exclude each other. Its exceptions are redis-py's own where
-that is installed, and have its names where it is not.
+The lock is the same key on the server, with a token of the same form and the same ttl. So programs
+that use redis-py's lock and programs that use this one exclude each other. The exceptions are
+redis-py's own if it is installed; if not, they have the same names.
 
 One thing is different. With ``timeout=None``, redis-py sets no ttl: after a crash the lock stays
-taken until somebody deletes it. Here it gets a ttl of 30 s that is renewed for as long as the
+held until somebody deletes the key. Here it gets a ttl of 30 s, which is renewed for as long as the
 ``Lock`` object lives, or with ``thread_local`` its thread.
 """
 

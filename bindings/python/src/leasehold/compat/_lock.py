@@ -46,8 +46,8 @@ class OwnedByThread(Owned, threading.local):
 
 
 class Lock:
-    """A drop-in for ``redis.lock.Lock``: every method and argument, with the same meaning; see the
-    module for the one difference.
+    """A drop-in for ``redis.lock.Lock``: every method and argument has the same meaning. The module's
+    text has the one difference.
 
     >>> lock = Lock(client, "orders:42", timeout=10)
     >>> lock.acquire(blocking=False)
@@ -129,7 +129,7 @@ class Lock:
         blocking_timeout: Optional[Number] = None,
         token: Union[str, bytes, None] = None,
     ) -> bool:
-        """Takes the lock; False if it stayed taken.
+        """Acquires the lock. Returns False if another client held it to the end of the wait.
 
         `sleep` is the longest pause between two tries; with ``blocking=False`` there is one try.
         `blocking_timeout` limits the wait, which otherwise has no limit. `token` is what marks the
@@ -190,12 +190,12 @@ class Lock:
         """Nothing to do: our scripts need no registering."""
 
     def locked(self) -> bool:
-        """Whether anybody has the lock."""
+        """Whether any client holds the lock."""
         state = self._inspect()
         return state is None or state.held
 
     def owned(self) -> bool:
-        """Whether this object has the lock, as the server sees it."""
+        """Asks the server whether this object holds the lock."""
         token, grant = self._token(), self.local.grant
         if token is None:
             return False
@@ -218,7 +218,7 @@ class Lock:
             raise translated(error) from error
 
     def release(self) -> None:
-        """Gives the lock back."""
+        """Releases the lock."""
         local = self.local
         if local.token is None:
             raise self._error(

@@ -1,51 +1,50 @@
 /*
- * Leasehold for C++17 and later: one lock for programs on many machines, or for the processes of
- * one.
+ * Leasehold for C++17 and later: one lock for programs on many machines, or for the processes of one.
  *
  *     #include <leasehold.hpp>
  *     using namespace std::chrono_literals;
  *
  *     leasehold::client client{"redis://127.0.0.1"};
  *
- *     // Where a std::mutex would do, if all of them were in one process:
+ *     // In place of a std::mutex:
  *     leasehold::mutex stock{client, "stock:sku-17"};
  *     if (std::unique_lock held{stock, 5s}; held)  // after 5 s without it, `held` is false
- *         charge(order, stock.fence());            // the database refuses a smaller fence
+ *         charge(order, stock.fence());            // the database rejects a smaller fence
  *
- *     // Where it matters how it ended:
+ *     // If you need to know how the lease ended:
  *     leasehold::lock refunds = client.lock("refunds").ttl(10s);
  *     if (std::optional<leasehold::lease> lease = refunds.try_acquire()) {
  *         refund(order, lease->fence());
- *         if (lease->release() != leasehold::outcome::done) warn("it was lost meanwhile");
+ *         if (lease->release() != leasehold::outcome::done) warn("the lock was lost");
  *     }
  *
- * Compile with `c++ -std=c++17 program.cpp $(pkg-config --cflags --libs leasehold)`. There is
- * nothing here but this header, over leasehold.h, which says more about each call.
+ * Compile with `c++ -std=c++17 program.cpp $(pkg-config --cflags --libs leasehold)`. The C++ binding
+ * is this header only. It calls leasehold.h, which says more about each function.
  *
- * What is thrown. Errors (a status below 0) are thrown as leasehold::error. Outcomes (above 0) are
- * values: an empty std::optional where the lock was taken, leasehold::outcome where a lease ends.
- * Only a try whose outcome is unknown is thrown too, since empty would say that somebody else has
- * it. So exceptions are needed; RTTI is not. std::bad_alloc can come from anything that returns a
- * string or takes a function.
+ * Exceptions. Errors (a status below 0) are thrown as leasehold::error. Outcomes (above 0) are
+ * values: an empty std::optional if another client holds the lock, a leasehold::outcome when a lease
+ * ends. One outcome is thrown too: LEASEHOLD_UNKNOWN from a call that acquires, since an empty
+ * std::optional would say that another client holds the lock. std::bad_alloc can come from any
+ * function that returns a string or has a std::function as its argument. RTTI is not needed.
  *
- * Ownership. config, client, lock, waits, lease and events each own a handle of leasehold.h, which their
- * destructors free; destructors never throw. They can be moved and not copied, and destroyed in
- * any order. One that was moved from holds nothing: fence() and remaining() are 0 there, names are
- * empty, everything else throws LEASEHOLD_ERR_HANDLE. For what is only in leasehold.h, handle()
- * lends the handle, disown() gives it away for the caller to free, and adopt() takes one over. No
- * string is borrowed: they all come as copies.
+ * Ownership. config, client, lock, waits, lease and events each own a handle of leasehold.h. Their
+ * destructors free it and never throw. Objects can be moved, not copied, and destroyed in any order.
+ * A moved-from object holds nothing: fence() and remaining() return 0, names are empty, and every
+ * other call throws LEASEHOLD_ERR_HANDLE. For functions that only leasehold.h has, handle() lends the
+ * handle, disown() passes it to the caller, who must free it, and adopt() makes an object own a handle.
+ * Strings are returned as copies.
  *
- * Threads. Any thread may call any function of any object at any time, except for what is so with
- * every object of C++: none may be destroyed, moved or assigned to while another thread uses it.
- * client::close() is what makes the others return.
+ * Threads. Any thread may call any function of any object at any time. As with every C++ object, do
+ * not destroy, move or assign to one while another thread uses it. client::close() makes the calls of
+ * other threads return.
  *
- * Times are std::chrono durations of any kind, rounded up to whole milliseconds. One that is too
- * long to be counted is leasehold::forever. A negative one is refused, but see mutex.
+ * Times are std::chrono durations of any kind, rounded up to whole milliseconds. A duration too long
+ * to be counted is leasehold::forever. A negative one throws; mutex is the exception, see there.
  *
- * Fork. A forked child may go on with the clients, locks and mutexes that it has inherited: the first
- * use of a client there opens the store anew. Leases, events and waits stay the parent's: their calls throw
- * LEASEHOLD_ERR_FORKED in a child, and destructors leave them alone. (A client that was adopted does
- * this if leasehold_client_reopen_after_fork() was called for it.)
+ * Fork. A forked child may use the clients, locks and mutexes that it has inherited. A client reopens
+ * its store at its first use there. Leases, events and waits belong to the parent: in a child their
+ * calls throw LEASEHOLD_ERR_FORKED, and their destructors do nothing. An adopted client behaves like
+ * this only after leasehold_client_reopen_after_fork().
  */
 
 #ifndef LEASEHOLD_HPP
@@ -95,20 +94,20 @@ struct event;
 /* ---- Errors, outcomes, times ----------------------------------------------------------------- */
 
 /**
- * What is thrown. what() is one sentence that says what went wrong and what to do about it; it
- * never shows a password.
+ * Every exception of this library. what() is one sentence: what went wrong, and what to do about it.
+ * It never shows a password.
  */
 class error : public std::runtime_error {
 public:
     explicit error(leasehold_status status, std::string_view detail = {});
 
-    /** One of LEASEHOLD_ERR_..., or LEASEHOLD_UNKNOWN and the like where those are thrown. */
+    /** One of LEASEHOLD_ERR_..., or an outcome that was thrown, such as LEASEHOLD_UNKNOWN. */
     leasehold_status status() const noexcept { return status_; }
     /** The short, stable name of the status, such as "refused". */
     const char *name() const noexcept { return leasehold_status_name(status_); }
-    /** Only what is special about this failure; may be empty. */
+    /** What is particular to this failure, without the general text; may be empty. */
     const std::string &detail() const noexcept { return *detail_; }
-    /** Whether the same call can succeed later without anybody changing anything. */
+    /** Whether the same call may succeed later, with nothing changed. */
     bool is_retriable() const noexcept { return leasehold_status_is_retriable(status_); }
 
 private:
@@ -117,26 +116,27 @@ private:
 };
 
 /**
- * Who had the lock when the last wait of the calling thread ran out, and how long it was: "'n', held
- * by web-3 (c++ worker, pid 4711) since 12 s, not free within wait, 5 s, asked 2 times". Empty before
- * there was any. What ran out itself is no error: an empty std::optional, or a lock that does not own.
+ * Who held the lock when the calling thread's last wait ran out: "'n', held by web-3 (c++ worker, pid
+ * 4711) since 12 s, not free within wait, 5 s, asked 2 times". Empty if none has run out yet. A wait
+ * that runs out throws nothing: it returns an empty std::optional, or a std::unique_lock owns nothing.
  */
 inline std::string timeout_detail() { return leasehold_timeout_detail(); }
 
-/** What became of a lease. More may come. */
+/** The outcome of a call on a lease. Later versions may add more. */
 enum class outcome : leasehold_status {
-    /** Done: the lease was ours to the end. */
+    /** Done: you held the lock to the end. */
     done = LEASEHOLD_OK,
-    /** It was not ours any more: ended before, run out, deleted, or somebody else's by now. */
+    /** You no longer held the lock: the lease had ended or expired, was deleted, or another client
+        holds the lock now. */
     lost = LEASEHOLD_LOST,
-    /** Whether the store did it is not known. */
+    /** The store did not answer, so the outcome is not known. */
     unknown = LEASEHOLD_UNKNOWN,
 };
 
-/** As a time, says that there is no limit. */
+/** The duration that means no limit. */
 inline constexpr std::chrono::milliseconds forever = std::chrono::milliseconds::max();
 
-/** What every std::chrono::duration turns into on its way to leasehold.h. */
+/** Any std::chrono::duration, in the milliseconds of leasehold.h. */
 class time_span {
 public:
     template <class Rep, class Period>
@@ -164,7 +164,7 @@ template <class Handle, auto Free> class owner {
 public:
     /** Lends the handle for a call of leasehold.h. NULL in an object that was moved from. */
     Handle *handle() const noexcept { return handle_.get(); }
-    /** Gives the handle away: the caller frees it. This object is as if moved from. */
+    /** Passes the handle to the caller, who must free it. This object is then as if moved from. */
     [[nodiscard]] Handle *disown() noexcept { return handle_.release(); }
 
 protected:
@@ -179,12 +179,12 @@ private:
 /* ---- Setting up a client --------------------------------------------------------------------- */
 
 /**
- * How a client is set up: a URL, and what a program would rather set in code.
+ * The options of a client: a URL, and options that you set in code.
  *
  *     leasehold::client client{leasehold::config{"redis://cache"}.prefix("shop:").pool(16)};
  *
- * The setters throw for what is out of range, and LEASEHOLD_ERR_SEALED once a client was opened
- * with it.
+ * A setter throws for a value out of range. After a client was opened with it, a setter throws
+ * LEASEHOLD_ERR_SEALED.
  */
 class config : public detail::owner<leasehold_config, leasehold_config_free> {
 public:
@@ -193,32 +193,34 @@ public:
     /** Reads the URLs of a quorum, one for each member. */
     template <class Urls = std::initializer_list<std::string_view>>
     static config from_urls(const Urls &urls);
-    /** The URL in the environment variable LEASEHOLD_URL or in /etc/leasehold.conf, or else the embedded store. */
+    /** Reads the URL in the environment variable LEASEHOLD_URL, else the one in /etc/leasehold.conf. If neither
+        is set, it is the embedded store. */
     static config from_env();
     static config adopt(leasehold_config *handle) noexcept { return config{handle}; }
 
-    /** What is put before every name in the store: any bytes, none by default. */
+    /** A prefix to every name in the store: any bytes, none by default. */
     config &prefix(std::string_view bytes) &;
     /** How long the store may take to answer one request: 1 s by default. */
     config &io_timeout(time_span most) &;
     /** How many requests may be under way at once: 8 by default. */
     config &pool(std::uint32_t connections) &;
-    /** How long closing a client goes on releasing leases: 1 s by default. */
+    /** How long client::close() keeps releasing leases: 1 s by default. */
     config &close_timeout(time_span most) &;
-    /** What a waiter that died as it was given the lock costs the ones behind it: 1 s by default. */
+    /** If a waiter dies while the lock is handed to it, the next waiter gets the lock after this time: 1 s by
+        default. */
     config &claim_window(time_span window) &;
     /** The longest ttl that a lock may have: 366 days by default, 60 s with guard_data_loss;
         in a quorum 24 h at most. */
     config &max_ttl(time_span most) &;
-    /** Whether a server that may have lost data grants nothing until older leases are over. */
+    /** Whether a server that may have lost data grants no lock until older leases have expired. */
     config &guard_data_loss(bool on) &;
-    /** A word of the program's own, which others see beside its name: 100 bytes at most. */
+    /** A word of your own, at most 100 bytes. Other clients see it beside the program's name. */
     config &label(std::string_view text) &;
-    /** Whether the client says in the store who it is: on by default. */
+    /** Whether the client writes to the store who it is: on by default. */
     config &registers(bool on) &;
-    /** Whether the log says where the store could lose grants and nothing guards it: on by default. */
+    /** Whether the log warns if the store can lose grants and nothing guards against that: on by default. */
     config &advise(bool on) &;
-    /** Counts names apart in client::metrics_text(): a name, or how names begin and a `*`. 32 at most. */
+    /** Counts some names separately in client::metrics_text(): a name, or a prefix and a `*`. At most 32. */
     config &metrics_group(std::string_view pattern) &;
 
     config prefix(std::string_view bytes) && { return std::move(prefix(bytes)); }
@@ -233,12 +235,12 @@ public:
     config advise(bool on) && { return std::move(advise(on)); }
     config metrics_group(std::string_view pattern) && { return std::move(metrics_group(pattern)); }
 
-    /** The store as people may see it, without user and password. */
+    /** The store's URL without user and password. */
     std::string store() const { return leasehold_config_store(handle()); }
 
 private:
     explicit config(leasehold_config *handle) noexcept : owner{handle} {}
-    /** Of one that was made just now, so nothing can go wrong. */
+    /** Sets the language of a config that was made just now, so the call cannot fail. */
     static leasehold_config *of_cpp(leasehold_config *handle) noexcept;
     config &set(const char *what, leasehold_status status);
 };
@@ -248,52 +250,52 @@ private:
 /** What a client has counted since it was opened. */
 struct counters {
     std::uint64_t attempts;      /**< Requests for a lock, every try of a wait included. */
-    std::uint64_t granted;       /**< Leases taken. */
-    std::uint64_t busy;          /**< Tries that found the lock taken. */
-    std::uint64_t timed_out;     /**< Waits that ran out. */
+    std::uint64_t granted;       /**< Leases acquired. */
+    std::uint64_t busy;          /**< Tries that found the lock held by another client. */
+    std::uint64_t timed_out;     /**< Waits that timed out. */
     std::uint64_t unknown;       /**< Requests whose outcome stayed unknown. */
     std::uint64_t renewed;       /**< Renewals that the store confirmed. */
     std::uint64_t lost;          /**< Leases that were lost while held. */
-    std::uint64_t released_late; /**< Releases that found the lease gone, or could not tell. */
+    std::uint64_t released_late; /**< Releases that found the lease lost, or got no answer. */
 };
 
 /**
- * An open store with its connections and one background thread, which renews leases. Open one for
- * a process and share it. Its destructor closes it.
+ * An open store with its connections and one background thread, which renews leases. Open one per
+ * process and share it. Its destructor closes it.
  */
 class client : public detail::owner<leasehold_client, leasehold_client_free> {
 public:
     /**
      * Opens the store that a URL names, such as "redis://127.0.0.1" or "sqlite:///path/to/file".
-     * A Redis store connects when it is first asked; ping() asks at once.
+     * A Redis store connects at its first use; ping() connects at once.
      */
     explicit client(std::string_view url);
-    /** Opens a store that was set up in code. The config can open more, and not be changed. */
+    /** Opens a store with these options. The config can open more clients, but can no longer change. */
     explicit client(const config &setup);
     /** Opens the store that config::from_env() finds. */
     static client from_env();
     static client adopt(leasehold_client *handle) noexcept { return client{handle}; }
 
-    /** Makes a lock: a name of any bytes, and options to be set on it. Asks nobody. */
+    /** Makes a lock: a name of any bytes, and options that you set on it. It does not contact the store. */
     leasehold::lock lock(std::string_view name) const;
-    /** Reaches the store, credentials included, and throws what is in the way. */
+    /** Connects to the store and logs in. Throws what is in the way. It touches no lock. */
     void ping() const;
-    /** Declares new servers that guard against lost data; see leasehold_client_initialize(). */
+    /** Declares that the servers are new, so that they grant locks at once; see leasehold_client_initialize(). */
     void initialize(bool force = false) const;
     /** Subscribes to what happens to the leases of this client from now on. */
     leasehold::events events() const;
     leasehold::counters counters() const;
-    /** All that was counted and measured, as Prometheus reads it: "text/plain; version=0.0.4". */
+    /** All counts and measurements in Prometheus's text format, "text/plain; version=0.0.4". */
     std::string metrics_text() const;
-    /** The store as people may see it, without user and password. */
+    /** The store's URL without user and password. */
     std::string store() const { return leasehold_client_store(handle()); }
 
     /**
-     * Makes every lease invalid at once and releases it, for as long as close_timeout at most.
-     * Calls that wait throw LEASEHOLD_ERR_CLOSED. Closing twice does no harm.
+     * Makes every lease invalid at once and releases it. It takes at most close_timeout. Calls that
+     * wait throw LEASEHOLD_ERR_CLOSED. Closing twice does no harm.
      */
     void close();
-    /** The same with another limit. */
+    /** As close(), within `most` instead of close_timeout. */
     void close_within(time_span most);
 
 private:
@@ -304,91 +306,94 @@ private:
 
 /* ---- Locks ----------------------------------------------------------------------------------- */
 
-/** A command that `leasehold run --once-per` has run, by the clock of its machine. The lock stays taken
- * after it. */
+/** A command that `leasehold run --once-per` has run, with times by the clock of its machine. The lock
+ * stays held after the command has ended. */
 struct client_run {
     std::chrono::system_clock::time_point began;
-    /** None while it runs, or where its machine died meanwhile. */
+    /** None while it runs, or if its machine died before it ended. */
     std::optional<std::chrono::system_clock::time_point> ended;
-    std::optional<int> exit_status; /**< 128 + n where signal n ended it. */
+    std::optional<int> exit_status; /**< 128 + n if signal n ended it. */
 };
 
-/** A client, as it has said itself. In no text is anything that a terminal obeys. */
+/** What a client has written to the store about itself. No text contains control characters that a
+ * terminal would obey. */
 struct client_info {
-    std::string id;       /**< 12 hex digits: another number in each process. */
+    std::string id;       /**< 12 hexadecimal digits, different in each process. */
     std::string host;     /**< The machine's name. */
-    std::int64_t pid;     /**< The process. */
-    std::string program;  /**< What runs there. */
-    std::string language; /**< What that is written in. */
-    std::string version;  /**< That of this library there. */
-    std::string label;    /**< What config::label() has set there. */
-    std::int64_t started; /**< When it was opened, in milliseconds since 1970; 0: not known. */
-    std::optional<client_run> run; /**< What it has run under a lock that stays taken. */
+    std::int64_t pid;     /**< The process ID. */
+    std::string program;  /**< The program that runs there. */
+    std::string language; /**< The language of its binding. */
+    std::string version;  /**< Its version of this library. */
+    std::string label;    /**< Its config::label(). */
+    std::int64_t started; /**< When it was opened, in milliseconds since 1970; 0 if not known. */
+    std::optional<client_run>
+        run; /**< The command that it has run with `leasehold run --once-per`. */
 };
 
 /** A process that waited for a lock. */
 struct lock_waiter {
     std::string token_prefix;                        /**< The first digits of its token. */
-    std::string who;                                 /**< A sentence: who that is, since when. */
-    std::optional<std::chrono::milliseconds> waited; /**< For how long, where it is known. */
-    std::optional<client_info> client;               /**< Who that is, where it is known. */
+    std::string who;                                 /**< Which process it is, and since when. */
+    std::optional<std::chrono::milliseconds> waited; /**< For how long, if known. */
+    std::optional<client_info> client;               /**< Its client, if known. */
 };
 
-/** Who had a lock, and who waited for it, when lock::inspect() asked. */
+/** Who held a lock, and who waited for it, when lock::inspect() asked. */
 struct lock_state {
     bool held;
     std::string token_prefix;      /**< Enough to tell holders apart, too little to release with. */
-    std::chrono::milliseconds ttl; /**< The lock would be free then if nobody renewed it. */
-    std::uint64_t fence;           /**< The holder's; 0 when free, or held without a fence. */
-    std::uint64_t last_fence;      /**< The last one given out; 0 where it is not known any more. */
-    std::string who;               /**< A sentence: who has it, and since when. Empty when free. */
+    std::chrono::milliseconds ttl; /**< When the lock would be free without another renewal. */
+    std::uint64_t fence;           /**< The holder's; 0 if it is free, or held without a fence. */
+    std::uint64_t last_fence;      /**< The last fence of this name; 0 if no longer known. */
+    std::string who;               /**< Its holder and since when; empty if it was free. */
     std::optional<std::chrono::milliseconds> held_for; /**< By the store's clock, if known. */
-    std::optional<client_info> client;                 /**< Who has it, where it is known. */
-    std::vector<lock_waiter> waiters;                  /**< In the store's queue, the first 100. */
-    std::uint64_t more_waiters;                        /**< Besides those. */
+    std::optional<client_info> client;                 /**< The holder's client, if known. */
+    std::vector<lock_waiter> waiters; /**< The first 100 waiters of the store's queue, in order. */
+    std::uint64_t more_waiters;       /**< How many waiters there are beyond those. */
 };
 
-/** How a wait for a lock goes. */
+/** How waiters wait for a lock. */
 enum class wait_mode : leasehold_wait_mode {
     /**
-     * In a queue where the store has one, in the order of coming; where the server refuses what that
-     * needs, by asking again and again.
+     * They queue in the order of arrival, if the store has a queue. If the server denies a right that
+     * the queue needs, they poll.
      */
     automatic = LEASEHOLD_WAIT_MODE_AUTO,
-    /** By asking again and again: for names that are shared with other libraries. */
+    /** They poll, in no order: for names shared with other libraries, whose releases notify no waiter. */
     spin = LEASEHOLD_WAIT_MODE_SPIN,
 };
 
 /**
- * A lock that can be taken: a name and options. It holds nothing itself, any number of threads may
- * use it at once, and any number of leases can come from it.
+ * A name and options. It holds nothing itself; each time you acquire it, you get a lease. Any number of
+ * threads may use it at once.
  *
  *     leasehold::lock stock = client.lock("stock:sku-17").ttl(10s).wait(5s);
  *
- * A setter throws for what its option can never be, with the reason. Options that do not go together
- * are refused when the lock is taken. Leases that were taken before stay as they are.
+ * A setter throws for a value out of range. Options that contradict each other throw when you acquire
+ * the lock. A setter does not change leases that were acquired before.
  */
 class lock : public detail::owner<leasehold_lock, leasehold_lock_free> {
 public:
     static lock adopt(leasehold_lock *handle) noexcept { return lock{handle}; }
 
-    /** How soon the lock is free after its holder died: 30 s by default, from 3 ms to 366 days, or to
-     * what the URL has as max_ttl. */
+    /** The lock is free this long after its holder died: 30 s by default, from 3 ms to 366 days, or to the
+     * max_ttl of the URL. */
     lock &ttl(time_span span) &;
     /** How long acquire() waits: 60 s by default; 0 tries once. */
     lock &wait(time_span most) &;
-    /** How long the store may take to answer when this lock is taken: by default the client's
-     * io_timeout, 1 s. While it is silent, so long take try_acquire() and shorter waits. */
+    /** How long the store may take to answer when you acquire this lock: by default the client's
+     * io_timeout, 1 s. While the store does not answer, try_acquire() and shorter waits take this long. */
     lock &io_timeout(time_span most) &;
-    /** How often a wait that spins asks at most: no limit by default. Other modes refuse it. */
+    /** How often a wait with wait_mode::spin tries at most: no limit by default. Other modes reject it. */
     lock &attempts(std::uint32_t most) &;
-    /** Whether leases are renewed: yes by default, where the ttl is at least 100 ms. */
+    /** Whether leases are renewed: by default they are, if the ttl is at least 100 ms. */
     lock &renew(bool yes) &;
     /** How long a living holder may keep a renewed lease: 1 h by default. */
     lock &max_hold(time_span most) &;
-    /** How a wait goes: in a queue where the store has one, by default. */
+    /** How waiters wait: by default in a queue, if the store has one. */
     lock &wait_mode(leasehold::wait_mode how) &;
-    /** How long a wait that spins pauses; see leasehold_lock_set_backoff_ms(). Other modes refuse it. */
+    /** How long a wait with wait_mode::spin pauses between tries; see leasehold_lock_set_backoff_ms(). Other
+     * modes reject it. */
     lock &backoff(time_span first, time_span longest = forever) &;
 
     lock ttl(time_span span) && { return std::move(ttl(span)); }
@@ -404,46 +409,46 @@ public:
 
     std::string name() const;
 
-    /** Takes the lock if it is free; empty if somebody else has it. Does not wait for a holder;
-     * throws LEASEHOLD_UNKNOWN, or what kept the store from answering, by io_timeout(). */
+    /** Acquires the lock if it is free. Empty if another client holds it. It never waits for the holder. If
+     * the store does not answer within io_timeout(), it throws LEASEHOLD_UNKNOWN or the cause. */
     [[nodiscard]] std::optional<lease> try_acquire() const;
     /**
-     * Takes the lock, waiting as long as wait() says; empty if it stayed taken. While the store is
-     * silent, it takes as long as io_timeout() says at least. Throws
-     * LEASEHOLD_ERR_WOULD_DEADLOCK when the wait has no limit and this thread took the lock that
-     * is held.
+     * Acquires the lock, and waits for it up to wait(). Empty if the wait runs out. While the store
+     * does not answer, it takes at least io_timeout(). Throws LEASEHOLD_ERR_WOULD_DEADLOCK if the wait
+     * has no limit and this thread itself acquired the lease that holds the lock.
      */
     [[nodiscard]] std::optional<lease> acquire() const;
-    /** The same with a limit of its own. Who had the lock meanwhile, timeout_detail() says. */
+    /** As acquire(), but waits up to `most`. timeout_detail() says who held the lock. */
     [[nodiscard]] std::optional<lease> acquire_within(time_span most) const;
     /**
-     * As acquire(), with a function that can end the wait: it is asked on this thread, at least
-     * every 100 ms while the lock is taken; empty if it returned true, too. What it throws ends the
-     * wait and is thrown from here, with nothing held.
+     * As acquire(), with a function that can end the wait. The library calls it on this thread, at
+     * least every 100 ms while it waits. If it returns true, the wait ends and the result is empty.
+     * If it throws, the wait ends and this function throws the same; you do not hold the lock.
      *
      *     stock.acquire_unless([&] { return stop.load(); });
      */
     template <class Interrupt>
     [[nodiscard]] std::optional<lease> acquire_unless(Interrupt &&interrupt) const;
-    /** The same with a limit of its own. */
+    /** As acquire_unless(), but waits up to `most`. */
     template <class Interrupt>
     [[nodiscard]] std::optional<lease> acquire_within(time_span most, Interrupt &&interrupt) const;
     /**
-     * Goes on with a lease that another process let go of with lease::detach(). Asks nobody; it
-     * may be relied on after its first successful lease::extend(), which only one of several gets who
-     * attach it, and nobody where it was not detached with this token and fence.
+     * Continues a lease that another process has handed over with lease::detach(). It does not contact
+     * the store. Rely on the lease only after its first successful lease::extend(). If several
+     * processes attach the same lease, the extend() of only one succeeds. With a wrong token or fence,
+     * none does.
      */
     [[nodiscard]] lease attach(std::string_view token, std::uint64_t fence) const;
 
-    /** Looks who has the lock, without touching it. */
+    /** Asks the store who holds the lock and who waits for it. It changes nothing. */
     lock_state inspect() const;
 
     /**
-     * Frees a lock that somebody else has and does not give: the first waiter is handed it at once,
-     * under a larger fence. Nothing stops the holder before its next renewal, when its lease is lost
-     * and says who broke it. With an `if_fence`, only the lease with that fence is broken; 0, which
-     * inspect() tells of a free lock, is none, and throws. Returns the fence of the lease that is over;
-     * nothing when nobody has the lock, or another lease.
+     * Frees a lock whose holder does not release it. The store hands the lock to the first waiter at
+     * once, with a larger fence. The holder learns of it at its next renewal: its lease is lost, and its
+     * event names `by`. Returns the fence of the lease that it ended, or nothing if the lock was free.
+     * With `if_fence`, it ends only the lease with that fence, and returns nothing if another lease
+     * holds the lock. An `if_fence` of 0 throws: it is what inspect() returns for a free lock.
      */
     std::optional<std::uint64_t>
     break_held(std::string_view by, std::optional<std::uint64_t> if_fence = std::nullopt) const;
@@ -458,61 +463,66 @@ private:
 using lost_function = std::function<void(const event &)>;
 
 /**
- * One holder's turn: the proof that a lock is yours, for as long as it says so. It is renewed in
- * the background unless that was switched off. Its destructor releases it if nothing else has
- * ended it, and tells nobody how that went; release() does.
+ * The proof that you hold a lock, for as long as is_valid() says so. It is renewed in the background
+ * unless you switched that off. Its destructor releases a lease that has not ended, and does not report
+ * the outcome; release() does.
  */
 class [[nodiscard]] lease : public detail::owner<leasehold_lease, leasehold_lease_free> {
 public:
     static lease adopt(leasehold_lease *handle) noexcept { return lease{handle}; }
 
     /**
-     * Larger than that of every turn on the name before it, from 1 to 2^53 - 1: a std::int64_t and a BIGINT
-     * hold its 16 digits. It stays when the lease is over.
+     * The fencing token: larger than the fence of every earlier lease on this name. It is from 1 to
+     * 2^53 - 1 (16 digits), so a std::int64_t and a BIGINT hold it. It stays after the lease has ended.
      */
     std::uint64_t fence() const noexcept { return leasehold_lease_fence(handle()); }
-    /** What marks the grant in the store. Whoever has it can release the lock. */
+    /** What identifies this lease in the store. A program that knows it can release the lock. */
     std::string token() const { return leasehold_lease_token(handle()); }
     std::string name() const;
-    /** For how long it may still be relied on, without asking anybody; 0 when it is over. */
+    /** For how much longer you may rely on it; 0 after it has ended. It does not contact the store. */
     std::chrono::milliseconds remaining() const noexcept {
         return std::chrono::milliseconds{leasehold_lease_remaining_ms(handle())};
     }
-    /** Whether it may be relied on at this moment, without asking anybody. */
+    /** Whether you may rely on it at this moment. It does not contact the store. */
     bool is_valid() const noexcept { return leasehold_lease_is_valid(handle()); }
 
     /**
-     * Makes it valid for its ttl from now on. Renewed leases do not need it. When the store did not
-     * confirm it, which is outcome::unknown or an error, it stays valid for as long as it was.
+     * Makes it valid for its ttl from now on. A renewed lease does not need it. After
+     * outcome::unknown or an error, it is valid until the time that it had before.
      */
     [[nodiscard]] outcome extend();
-    /** The same for another ttl than the lock's. */
+    /** As extend(), for `ttl` instead of the lock's own. */
     [[nodiscard]] outcome extend_for(time_span ttl);
 
     /**
-     * Has a function called if this lease is lost; at once if it was lost before. An empty one takes
-     * it back, and another takes its place.
+     * Calls a function if this lease is lost, or at once if it was lost already. Another function
+     * replaces it; an empty one removes it.
      *
-     * It is called once at most, and not when the lease was ended or its client was closed. When
-     * this returns, or what ends the lease, its destructor for example, the former function is not
-     * running any more and was destroyed. (Only within such a function, nobody waits for that.) So
-     * it may refer to what outlives the lease, and must not wait for a thread that ends the lease.
-     * All functions of a client are called on one thread that does nothing else: a slow one holds up
-     * the others, and no renewal. One that throws is logged. Destroying it must not call this
-     * library. Throws LEASEHOLD_LOST when a call has ended the lease before.
+     * The client calls it at most once. It does not call it after the lease has ended or the client
+     * was closed. One thread calls the functions of all leases of a client and does nothing else. A
+     * slow function delays the others, but no renewal. If one throws, the library logs that.
+     *
+     * When this call returns, the former function is no longer running and was destroyed. The same
+     * holds when a call that ends the lease returns, or its destructor. The exception are calls from
+     * within such a function: they do not wait. So the function may refer to objects that outlive the
+     * lease. It must not wait for a thread that ends the lease, and its destructor must not call this
+     * library.
+     *
+     * Throws LEASEHOLD_LOST if a call has ended the lease before.
      */
     void on_lost(lost_function function);
 
-    /** Gives the lock back, and says how that went. The lease is over whatever comes of it. */
+    /** Releases the lock, and returns the outcome. The lease has ended, whatever the outcome is. */
     [[nodiscard]] outcome release();
     /**
-     * Ends it without giving the lock back, which stays taken until its ttl runs out. Not done where
-     * it was handed over a moment ago and the store did not confirm the claim for its whole ttl.
+     * Ends the lease without releasing the lock, which stays held until its ttl has passed. The outcome
+     * is not done if the lock was handed over to this lease a moment ago and the store has not
+     * confirmed it for its whole ttl.
      */
     [[nodiscard]] outcome let_expire();
-    /** The same, with the lock free `after` from now, whatever its ttl was. */
+    /** As let_expire(), with the lock free `after` from now, whatever its ttl was. */
     [[nodiscard]] outcome let_expire_in(time_span after);
-    /** Ends it here for another process to lock::attach() to, with its token() and fence(). */
+    /** Ends it in this process. Another one continues it by lock::attach(), with its token() and fence(). */
     [[nodiscard]] outcome detach();
 
 private:
@@ -522,7 +532,7 @@ private:
 /* ---- Many waits at once ---------------------------------------------------------------------- */
 
 /**
- * Waits that no thread stands in: for event loops, and where hundreds of locks are waited for.
+ * Waits that need no thread each: for event loops, and for waiting for hundreds of locks at once.
  *
  *     leasehold::waits waits = leasehold::waits::open();
  *     waits.start(17, stock);                      // never blocks; 17 is a number of yours
@@ -532,27 +542,27 @@ private:
  */
 class waits : public detail::owner<leasehold_waits, leasehold_waits_free> {
 public:
-    /** None yet, for locks of any clients. */
+    /** Makes an object without waits. It is for locks of any clients. */
     static waits open();
     static waits adopt(leasehold_waits *handle) noexcept { return waits{handle}; }
 
-    /** Begins to wait, for as long as lock::wait() says. No other wait in here may have the number. */
+    /** Begins a wait, up to lock::wait(). No other wait of this object may have the same number. */
     void start(std::uint64_t id, const lock &what);
-    /** The same with a limit of its own. */
+    /** As start(), but waits up to `most`. */
     void start_within(std::uint64_t id, const lock &what, time_span most);
 
-    /** The next wait that has ended, if there is one. Each one is told once. */
+    /** The number of a wait that has ended, or empty. Each is returned once. */
     std::optional<std::uint64_t> try_next();
-    /** Waits for it for `most`; empty if there was none. */
+    /** Waits up to `most` for a wait to end; empty if none did. */
     std::optional<std::uint64_t> next_within(time_span most);
-    /** What a wait that was told came to: as lock::acquire(), which see. */
+    /** The result of a wait that next_within() or try_next() has returned. It is that of lock::acquire(). */
     [[nodiscard]] std::optional<lease> take(std::uint64_t id);
-    /** Ends a wait, told or not: it leaves the queue, and a lock that it has got is given back. */
+    /** Ends a wait, at any time: it leaves the queue, and releases the lock if it has acquired it. */
     void stop(std::uint64_t id);
 
     /**
-     * Readable while there is a wait to be told: for poll(2) and the like. Only poll it. It is valid
-     * as long as this object is there; -1 in a forked child.
+     * A descriptor for poll(2) and similar calls. It is readable while next_within() has a result. Only
+     * poll it: do not read from it. It is valid as long as this object; -1 in a forked child.
      */
     int descriptor() const noexcept { return leasehold_waits_descriptor(handle()); }
 
@@ -562,23 +572,23 @@ private:
 
 /* ---- Events ---------------------------------------------------------------------------------- */
 
-/** What happened to a lease without its holder's doing. More may come. */
+/** What happened to a lease that its holder did not cause. Later versions may add more. */
 enum class event_kind : std::int32_t {
-    /** Less than a third of the ttl is left, or max_hold is near. Time to finish. */
+    /** Less than a third of the ttl is left, or max_hold is near: finish soon. */
     at_risk = LEASEHOLD_EVENT_AT_RISK,
-    /** The lease is over. Told before its validity ends, unless this process did not run. */
+    /** The lease was lost. You hear of it before its validity ends, unless this process was paused. */
     lost = LEASEHOLD_EVENT_LOST,
-    /** A lease that was destroyed unreleased was gone already, or the store did not say. */
+    /** The release by a destructor found that the lease was lost, or got no answer from the store. */
     released_late = LEASEHOLD_EVENT_RELEASED_LATE,
 };
 
-/** Why a lease was lost. More may come. */
+/** Why a lease was lost. Later versions may add more. */
 enum class loss_reason : std::int32_t {
     /** No reason: it is another kind of event. */
     none = LEASEHOLD_LOSS_NONE,
-    /** The lock was deleted, flushed, or is somebody else's by now. */
+    /** The key was deleted or flushed, or another client holds the lock now. */
     not_held = LEASEHOLD_LOSS_NOT_HELD,
-    /** Its ttl ran out: the store could not be reached, or renewal was off. */
+    /** Its ttl passed: the store could not be reached, or renewal was off. */
     expired = LEASEHOLD_LOSS_EXPIRED,
     /** max_hold was reached. */
     max_hold = LEASEHOLD_LOSS_MAX_HOLD,
@@ -591,35 +601,36 @@ enum class loss_reason : std::int32_t {
 struct event {
     event_kind kind;
     loss_reason reason;
-    std::string name;    /**< Of the lock. */
-    std::uint64_t fence; /**< Of the lease: with the name, it says which one it was. */
-    std::string detail;  /**< What is known besides: who broke the lock, and when. */
+    std::string name;    /**< The name of the lock. */
+    std::uint64_t fence; /**< The fence of the lease. Name and fence together identify it. */
+    std::string detail;  /**< More in words: who broke the lock, and when. */
 };
 
 /**
- * A subscription to what happens to a client's leases. A slow reader may miss at_risk (they are
- * counted), never lost.
+ * A subscription to the events of a client's leases. A slow reader may miss at_risk events, which
+ * dropped() counts, but never lost.
  */
 class events : public detail::owner<leasehold_events, leasehold_events_free> {
 public:
     static events adopt(leasehold_events *handle) noexcept { return events{handle}; }
 
     /**
-     * Waits for the next event. Throws LEASEHOLD_ERR_CLOSED when the client is closed and nothing
-     * is left to read.
+     * Waits for the next event. Throws LEASEHOLD_ERR_CLOSED when the client is closed and every event
+     * was read.
      */
     event next();
-    /** The next event if there is one already. Throws as next(). */
+    /** Returns an unread event, or empty if there is none. Throws as next(). */
     std::optional<event> try_next();
-    /** Waits for it for `most`; empty if there was none. Throws as next(). */
+    /** Waits up to `most` for the next event; empty if there was none. Throws as next(). */
     std::optional<event> next_within(time_span most);
 
     /**
-     * Readable while events wait, and when the client is closed: for poll(2) and the like. Only
-     * poll it. It is valid as long as this object is there; -1 in a forked child.
+     * A descriptor for poll(2) and similar calls. It is readable while there are unread events, and
+     * when the client is closed. Only poll it: do not read from it. It is valid as long as this
+     * object; -1 in a forked child.
      */
     int descriptor() const noexcept { return leasehold_events_descriptor(handle()); }
-    /** How many at_risk events were dropped because nobody read them in time. */
+    /** How many at_risk events were dropped because they were not read in time. */
     std::uint64_t dropped() const noexcept { return leasehold_events_dropped(handle()); }
 
 private:
@@ -629,66 +640,65 @@ private:
 /* ---- A mutex for the standard library -------------------------------------------------------- */
 
 /**
- * A lock as the standard library knows them: it meets Lockable and TimedLockable, so it goes with
- * std::unique_lock, std::lock_guard, std::scoped_lock (of several, too) and
- * std::condition_variable_any.
+ * A lock for the standard library. It meets Lockable and TimedLockable, so use it with std::unique_lock,
+ * std::lock_guard, std::scoped_lock (also of several) and std::condition_variable_any.
  *
- * Threads may share one object, as they do with a std::mutex. Each has its own lease in here, so
- * that unlock() ends only the caller's: unlock in the thread that locked. A thread that locks again
- * what it holds gets std::system_error, resource_deadlock_would_occur, from the functions that
- * only try, too. Two objects of one name are one lock: std::scoped_lock of both would never end.
+ * Threads may share one object, as they share a std::mutex. The object has a lease for each thread.
+ * unlock() ends that of the calling thread, so unlock in the thread that locked. A thread that locks a
+ * mutex that it holds gets std::system_error, resource_deadlock_would_occur, also from the functions
+ * that only try. Two objects of one name are one lock: std::scoped_lock of both never returns.
  *
- * A held mutex can be lost, which no std::mutex can. Look at is_valid() before what cannot be
- * undone, and give fence() to the resource. To learn how it ended, ask unlock_error() after
- * unlocking, or unlock with release(), which throws; from a std::unique_lock named `held`:
+ * Unlike a std::mutex, a held mutex can be lost. Check is_valid() before you do what cannot be undone,
+ * and send fence() to the resource. To learn how it ended, call unlock_error() after unlocking, or
+ * unlock with release(), which throws. With a std::unique_lock named `held`:
  *
- *     held.release()->release();   // std's lets go of the mutex, ours gives the lock back
+ *     held.release()->release();   // the first lets go of the mutex, the second releases the lock
  */
 class mutex {
 public:
     mutex(const client &store, std::string_view name) : mutex{store.lock(name)} {}
     /**
-     * With the options of a lock, but for wait(), which the functions below replace:
+     * With the options of a lock, except wait(), which the functions below replace:
      *
      *     leasehold::mutex stock{client.lock("stock:sku-17").ttl(10s)};
      */
     explicit mutex(leasehold::lock options);
     mutex(const mutex &) = delete;
     mutex &operator=(const mutex &) = delete;
-    /** Releases leases that are still in here. */
+    /** Releases the leases that the object still has. */
     ~mutex();
 
     /**
-     * Waits without limit. Throws leasehold::error when it cannot be taken: the store was never
-     * reached, for example, the client is closed, or attempts() are used up.
+     * Waits without limit. Throws leasehold::error if it cannot acquire the lock: for example, the store
+     * was never reached, the client is closed, or attempts() are used up.
      */
     void lock();
-    /** Takes it if it is free. */
+    /** Acquires the lock if it is free. */
     [[nodiscard]] bool try_lock();
-    /** Waits for `most` at most; zero and less try once. */
+    /** Waits up to `most`; zero and negative values try once. */
     [[nodiscard]] bool try_lock_for(time_span most);
-    /** Waits until `when` as `Clock` has it, also if that is set meanwhile; what is past tries. */
+    /** Waits until `when` by `Clock`, even if that clock is set during the wait. A past time tries once. */
     template <class Clock, class Duration>
     [[nodiscard]] bool try_lock_until(std::chrono::time_point<Clock, Duration> when);
 
-    /** Gives it back. Never throws; unlock_error() has what went wrong. */
+    /** Releases the lock. Never throws; unlock_error() has what went wrong. */
     void unlock() noexcept;
     /**
-     * What went wrong in this thread's last unlock() of this mutex, until it locks it again. Its
-     * status is LEASEHOLD_LOST when the lease had been lost, LEASEHOLD_UNKNOWN when the store
-     * did not confirm it.
+     * What went wrong in this thread's last unlock() of this mutex, until the thread locks it again. The
+     * status is LEASEHOLD_LOST if the lease had been lost, LEASEHOLD_UNKNOWN if the store did not
+     * confirm the release.
      */
     std::optional<error> unlock_error() const;
-    /** Gives it back as unlock() does, and throws what goes wrong. It is not held afterwards. */
+    /** Releases the lock as unlock() does, and throws what goes wrong. In any case the mutex is unlocked. */
     void release();
 
     /** The fence of the calling thread's lease; 0 if it has none. */
     std::uint64_t fence() const noexcept;
-    /** Whether the calling thread has a lease that may be relied on at this moment. */
+    /** Whether the calling thread has a lease on which it may rely at this moment. */
     bool is_valid() const noexcept;
     /** For how long the calling thread may rely on its lease; 0 if it has none. */
     std::chrono::milliseconds remaining() const noexcept;
-    /** What it takes; for its name() and inspect(). */
+    /** The lock, for its name() and inspect(). */
     const leasehold::lock &options() const noexcept { return options_; }
 
 private:
@@ -724,27 +734,29 @@ enum class log_level : leasehold_log_level {
 using log_function = std::function<void(log_level, std::string_view message)>;
 
 /**
- * Sends the library's log to a function, from a level on. An empty function, or log_level::off,
- * ends that. There is one for the process; without it, nothing is written anywhere.
+ * Sends the library's log to a function: records of level `from` and more severe ones. An empty function,
+ * or log_level::off, ends that. There is one function per process. Without one, nothing is logged.
  *
- * The function is called on any thread, the library's own included, and on several at once. What
- * it throws is dropped. When this returns, the former function is not running any more and was
- * destroyed. From within the function, it can only be ended (it is destroyed when the next one is
- * set), and it must not wait for a thread that is in here. The last one is never destroyed: before
- * what it refers to goes, end it.
+ * The library calls the function on any thread, its own included, and on several at once. What the
+ * function throws is dropped. When set_log() returns, the former function is no longer running and was
+ * destroyed.
+ *
+ * Within the function you can only end the log, not set another function; the function is then destroyed
+ * when the next one is set. It must not wait for a thread that is in set_log(). The last function is never
+ * destroyed, so end the log before an object that the function refers to is destroyed.
  */
 void set_log(log_function function, log_level from = log_level::warn);
 
 /* ---- Durations, versions, handles ------------------------------------------------------------ */
 
-/** Reads a duration as people write it: "250ms", "10s", "1.5s", "5m", "1h30m", "1d" or "0". */
+/** Parses a duration such as "250ms", "10s", "1.5s", "5m", "1h30m", "1d" or "0". */
 std::chrono::milliseconds parse_duration(std::string_view text);
 
 /** The version of the library that runs; LEASEHOLD_VERSION is that of the header. */
 inline const char *version() noexcept { return leasehold_version(); }
 /** The LEASEHOLD_ABI_VERSION of the library that runs. */
 inline std::uint32_t abi_version() noexcept { return leasehold_abi_version(); }
-/** How many handles are open in this process, for tests: tools do not see them leak. */
+/** How many handles are open in this process. For tests: leak detectors do not see handles. */
 inline std::size_t handle_count() noexcept { return leasehold_handle_count(); }
 
 /* ==== How it is done: nothing below is needed to use it ======================================= */
@@ -1132,7 +1144,7 @@ inline lock_state lock::inspect() const {
 
 inline std::optional<std::uint64_t> lock::break_held(std::string_view by,
                                                      std::optional<std::uint64_t> if_fence) const {
-    if (if_fence == 0u) throw error{LEASEHOLD_ERR_BAD_ARGUMENT, "0 is no fence"};
+    if (if_fence == 0u) throw error{LEASEHOLD_ERR_BAD_ARGUMENT, "if_fence is 0, which is no fence"};
     std::uint64_t fence = 0;
     detail::particulars error;
     const leasehold_status status = leasehold_lock_break(handle(), if_fence.value_or(0), by.data(),
@@ -1443,7 +1455,7 @@ inline void set_log(log_function function, log_level from) {
         // Nothing here may wait for others: they may wait for this call of the function to end.
         if (!ends) {
             throw error{LEASEHOLD_ERR_BAD_ARGUMENT,
-                        "a log function can be ended from within, not replaced"};
+                        "a log function can end the log, not replace itself"};
         }
         detail::ask(leasehold_log_set, nullptr, nullptr, LEASEHOLD_LOG_OFF);
         return;

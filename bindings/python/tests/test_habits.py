@@ -27,8 +27,8 @@ def told(kind: type, call: Callable[[], Any]) -> str:
         ("timeout", "ttl=10"),
         ("blocking", "try_acquire()"),
         ("blocking_timeout", "wait=5"),
-        ("sleep", "waiters are told"),
-        ("thread_local", "a Lease is yours"),
+        ("sleep", "the store hands the lock to waiters"),
+        ("thread_local", "any thread may use a Lease"),
         ("raise_on_release_error", "leasehold.Lost"),
         ("expire", "ttl=10"),
         ("lock_class", "leasehold.compat.Lock"),
@@ -74,7 +74,7 @@ def test_what_a_call_that_takes_a_lock_has_in_another_library(client: Any, name:
     cases: dict[str, Callable[[], Any]] = {
         "acquire_within(5)": lambda: lock.acquire(timeout=5),
         "acquire() has no 'blocking_timeout'": lambda: lock.acquire(blocking_timeout=5),
-        "try_acquire(), which gives None": lambda: lock.acquire(blocking=False),
+        "try_acquire(), which returns None": lambda: lock.acquire(blocking=False),
         "takes no False: write try_acquire()": lambda: lock.acquire(False),
         "takes no 5: write wait=5, or acquire_within(5)": lambda: lock.acquire(5),
     }

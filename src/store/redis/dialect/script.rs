@@ -7,11 +7,17 @@ use super::fault;
 use crate::error::{Error, ErrorKind};
 
 /// A script of these pieces, one behind the other. A piece sees the locals of those in front of it: its
-/// head says which it needs, and which it leaves to those behind it.
+/// head says which it needs, and which it leaves to those behind it. Lines that are comments stay out of
+/// what is sent, and out of the library.
 macro_rules! script {
-    ($($file:literal),+) => {
-        Script::new(concat!($(include_str!($file)),+))
-    };
+    ($($file:literal),+) => {{
+        const TEXT: &str = concat!($(include_str!($file)),+);
+        const CODE: [u8; Script::code_length(TEXT)] = Script::code(TEXT);
+        Script::new(match std::str::from_utf8(&CODE) {
+            Ok(code) => code,
+            Err(_) => panic!("whole lines of a text are a text"),
+        })
+    }};
 }
 pub(in crate::store) use script;
 
@@ -27,6 +33,31 @@ pub(in crate::store) struct Script {
 impl Script {
     pub(in crate::store) const fn new(source: &'static str) -> Script {
         Script { source, digest: OnceBox::new(), is_guarded: false, follower: None }
+    }
+
+    /// How much of the text is no comment line. No string in a script may have a line that looks like one.
+    pub(in crate::store) const fn code_length(text: &str) -> usize {
+        let (mut rest, mut length) = (text.as_bytes(), 0);
+        while !rest.is_empty() {
+            let (line, others) = rest.split_at(line_length(rest));
+            length += if is_comment(line) { 0 } else { line.len() };
+            rest = others;
+        }
+        length
+    }
+
+    pub(in crate::store) const fn code<const LENGTH: usize>(text: &str) -> [u8; LENGTH] {
+        let (mut rest, mut code, mut length) = (text.as_bytes(), [0; LENGTH], 0);
+        while !rest.is_empty() {
+            let (line, others) = rest.split_at(line_length(rest));
+            if !is_comment(line) {
+                let (_, free) = code.split_at_mut(length);
+                free.split_at_mut(line.len()).0.copy_from_slice(line);
+                length += line.len();
+            }
+            rest = others;
+        }
+        code
     }
 
     pub(in crate::store) const fn guarded(mut self) -> Script {
@@ -65,9 +96,37 @@ impl Script {
     }
 }
 
+/// Of the first line, with its end.
+const fn line_length(text: &[u8]) -> usize {
+    let mut length = 0;
+    while length < text.len() {
+        length += 1;
+        if text[length - 1] == b'\n' {
+            break;
+        }
+    }
+    length
+}
+
+const fn is_comment(line: &[u8]) -> bool {
+    matches!(line.trim_ascii_start(), [b'-', b'-', ..])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_sent_has_no_comment_lines() {
+        const TEXT: &str = "-- why\nlocal a = 1 -- so\n\n  -- \u{fc}\nreturn '--'\n--";
+        const CODE: [u8; Script::code_length(TEXT)] = Script::code(TEXT);
+        assert_eq!(str::from_utf8(&CODE), Ok("local a = 1 -- so\n\nreturn '--'\n"));
+        static ALL: Script = script!("lock.lua");
+        let text = include_str!("lock.lua");
+        let is_code = |line: &&str| !line.trim_start().starts_with("--");
+        assert!(text.lines().any(|line| !is_code(&line)));
+        assert!(ALL.source.lines().eq(text.lines().filter(is_code)));
+    }
 
     #[test]
     fn a_forbidden_command_is_found_by_its_line() {

@@ -4,16 +4,16 @@ import java.time.Duration;
 import java.util.Objects;
 
 /**
- * How long a wait with {@link WaitMode#SPIN} pauses before it asks again. Pauses have random lengths,
- * which grow. Without this, a wait asks three more times at once, then pauses up to 1 ms, 2 ms, 4 ms
- * and so on.
+ * How long a wait with {@link WaitMode#SPIN} pauses between tries. Pauses have random lengths,
+ * which grow. Without this, a wait tries three more times at once, then pauses up to 1 ms, 2 ms, 4
+ * ms and so on.
  *
  * @param first the limit of the first pause, which doubles with each one
- * @param longest the limit that no pause exceeds; {@code null}: what suits the store
+ * @param longest the limit that no pause exceeds; {@code null}: the store's default
  */
 public record Backoff(Duration first, Duration longest) {
     /**
-     * Checks what can be checked here; the rest is said when the lock is taken.
+     * Checks for negative values. The rest is checked when you acquire the lock.
      *
      * @param first the limit of the first pause
      * @param longest the limit that no pause exceeds, or null

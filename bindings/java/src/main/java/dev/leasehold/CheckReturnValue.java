@@ -7,8 +7,8 @@ import java.lang.annotation.RetentionPolicy;
 import java.lang.annotation.Target;
 
 /**
- * What the methods of a type return is the point of calling them. Error Prone, SpotBugs and IntelliJ
- * know an annotation of this name, whatever its package, and say so where a result is dropped.
+ * The methods of a type are called for what they return. Error Prone, SpotBugs and IntelliJ know an
+ * annotation of this name in any package, and warn if a result is dropped.
  */
 @Documented
 @Retention(RetentionPolicy.RUNTIME)

@@ -5,15 +5,15 @@ import java.time.Duration;
 import java.util.Objects;
 
 /**
- * Options of a client that a program would rather set in code than in the URL: from
+ * Options of a client that you set in code rather than in the URL: from
  * {@link LeaseholdClient#configure(String)}.
  *
  * <pre>{@code
  * var client = LeaseholdClient.configure("redis://cache").ioTimeout(ofMillis(300)).pool(16).connect();
  * }</pre>
  *
- * <p>Each of them refuses what can never work: a {@link LeaseholdException} with
- * {@link Status#BAD_ARGUMENT}. When a client was opened, they are not changed any more.
+ * <p>Each method throws for a value out of range: a {@link LeaseholdException} with
+ * {@link Status#BAD_ARGUMENT}. After a client was opened, its options no longer change.
  */
 public final class ClientBuilder {
     private final ConfigHandle config;
@@ -37,7 +37,7 @@ public final class ClientBuilder {
     }
 
     /**
-     * Sets what is put before every name in the store; nothing by default.
+     * Sets a prefix to every name in the store; none by default.
      *
      * @param prefix any text
      * @return this
@@ -47,7 +47,7 @@ public final class ClientBuilder {
     }
 
     /**
-     * The same for one that need not be text.
+     * Sets a prefix that need not be text.
      *
      * @param prefix any bytes
      * @return this
@@ -85,7 +85,7 @@ public final class ClientBuilder {
     }
 
     /**
-     * Sets how long closing the client goes on releasing leases: 1 s by default.
+     * Sets how long closing the client keeps releasing leases: 1 s by default.
      *
      * @param timeout an hour at most
      * @return this
@@ -95,8 +95,8 @@ public final class ClientBuilder {
     }
 
     /**
-     * Sets how long a lock that was handed to a waiter stays with it before it must have answered:
-     * what a waiter that died just then costs the ones behind it. 1 s by default.
+     * Sets how soon a waiter must confirm a lock that is handed to it. If it dies at that moment,
+     * the next waiter gets the lock after this time. 1 s by default.
      *
      * @param window from 50 ms to a minute
      * @return this
@@ -117,7 +117,7 @@ public final class ClientBuilder {
     }
 
     /**
-     * Sets whether a server that may have lost data grants nothing for as long as {@code maxTtl}.
+     * Sets whether a server that may have lost data grants no lock until {@code maxTtl} has passed.
      *
      * @param on false by default, except in a quorum, where it is always on
      * @return this
@@ -127,8 +127,8 @@ public final class ClientBuilder {
     }
 
     /**
-     * Sets a word of the program's own, which others see beside its name when they look who has a
-     * lock: the tenant, the queue, the release.
+     * Sets a word of your own, such as the tenant, the queue or the release. Other clients see it
+     * beside the program's name when they ask who holds a lock.
      *
      * @param label text of 100 bytes at most
      * @return this
@@ -139,7 +139,8 @@ public final class ClientBuilder {
     }
 
     /**
-     * Sets whether the client says in the store who it is, so that others see who has a lock.
+     * Sets whether the client writes to the store who it is, so that other clients see who holds a
+     * lock.
      *
      * @param on true by default
      * @return this
@@ -149,7 +150,7 @@ public final class ClientBuilder {
     }
 
     /**
-     * Sets whether the log has a line where the store could lose grants and nothing guards against that.
+     * Sets whether the log warns if the store can lose grants and nothing guards against that.
      *
      * @param on true by default
      * @return this
@@ -159,10 +160,10 @@ public final class ClientBuilder {
     }
 
     /**
-     * Counts the locks of some names apart in {@link LeaseholdClient#metricsText()}.
+     * Counts the locks of some names separately in {@link LeaseholdClient#metricsText()}.
      *
-     * @param pattern a name, or how names begin and a {@code *}, as in {@code "stock:*"}; where several
-     *     fit, the longest counts. 32 at most, each added by a call
+     * @param pattern a name, or a prefix and a {@code *}, as in {@code "stock:*"}; if several
+     *     match, the longest counts. Add at most 32, one per call
      * @return this
      */
     public ClientBuilder metricsGroup(String pattern) {

@@ -3,18 +3,18 @@ package dev.leasehold;
 import java.time.Instant;
 
 /**
- * A client, as it has said itself: of nothing more is it a proof. In no text is anything that a
- * terminal obeys.
+ * What a client has written to the store about itself, which proves nothing. No text contains
+ * control characters that a terminal would obey.
  *
- * @param id 12 hex digits: another number in each process
+ * @param id 12 hexadecimal digits, different in each process
  * @param host the machine's name
- * @param pid the process
- * @param program what runs there
- * @param language what that is written in
- * @param version the version of this library there
- * @param label what {@link ClientBuilder#label(String)} has set there, or null
- * @param started when it was opened, by its machine's clock; null where that is not known
- * @param run what it has run under a lock that stays taken for an interval, or null
+ * @param pid the process ID
+ * @param program the program that runs there
+ * @param language the language of its binding
+ * @param version its version of this library
+ * @param label its {@link ClientBuilder#label(String)}, or null
+ * @param started when it was opened, by its machine's clock; null if that is not known
+ * @param run the command that it has run with {@code leasehold run --once-per}, or null
  */
 public record ClientInfo(
         String id,
@@ -28,11 +28,12 @@ public record ClientInfo(
         Run run) {
 
     /**
-     * A command that {@code leasehold run --once-per} has run, by the clock of its machine.
+     * A command that {@code leasehold run --once-per} has run, with times by the clock of its
+     * machine.
      *
      * @param began when it was started
-     * @param ended when it ended; null while it runs, and where its machine died meanwhile
-     * @param exitStatus what it ended with, 128 + n where signal n ended it; null where that is not known
+     * @param ended when it ended; null while it runs, or if its machine died before it ended
+     * @param exitStatus its exit status, 128 + n if signal n ended it; null if that is not known
      */
     public record Run(Instant began, Instant ended, Integer exitStatus) {}
 }

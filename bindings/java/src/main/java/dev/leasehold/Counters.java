@@ -4,13 +4,13 @@ package dev.leasehold;
  * What a client has counted since it was opened: from {@link LeaseholdClient#counters()}.
  *
  * @param attempts requests to a store for a lock, every try of a wait included
- * @param granted leases taken
- * @param busy tries that found the lock taken
- * @param timedOut waits that ran out
+ * @param granted leases acquired
+ * @param busy tries that found the lock held by another client
+ * @param timedOut waits that timed out
  * @param unknown requests whose outcome stayed unknown
  * @param renewed renewals that the store confirmed
  * @param lost leases that were lost while held
- * @param releasedLate releases that found the lease gone, or could not tell
+ * @param releasedLate releases that found the lease lost, or got no answer
  */
 public record Counters(
         long attempts,

@@ -4,7 +4,7 @@ import java.sql.Connection;
 import java.sql.PreparedStatement;
 import java.sql.SQLException;
 
-/** The comparison that lets a database refuse a late writer. */
+/** The comparison by which a database rejects a late writer. */
 public final class Fences {
     private static final String RAISE = "UPDATE leasehold_fences SET fence = ?, writes = writes + 1"
             + " WHERE name = ? AND fence <= ?";
@@ -18,8 +18,9 @@ public final class Fences {
     private Fences() {}
 
     /**
-     * Fails if a later holder of the lock was here: the first call of a transaction that writes what
-     * the lock protects. Until the transaction ends, nobody else passes here with the same name.
+     * Throws if a later holder of the lock has already written. Make it the first call of a
+     * transaction that writes what the lock protects. Until that transaction ends, no other one
+     * gets past this call with the same name.
      *
      * <pre>{@code
      * connection.setAutoCommit(false);
@@ -28,12 +29,12 @@ public final class Fences {
      * connection.commit();
      * }</pre>
      *
-     * @param connection to PostgreSQL, MySQL, MariaDB or SQLite, without auto-commit; its table is
-     *     made by one of the files in {@code examples/fences}
-     * @param name what the writes are about, mostly the lock's name
+     * @param connection to PostgreSQL, MySQL, MariaDB or SQLite, without auto-commit; the files in
+     *     {@code examples/fences} create the table
+     * @param name the name of what you write, usually the lock's name
      * @param fence the lease's
-     * @throws LeaseLostException a larger fence was here
-     * @throws LeaseholdException the connection would end the transaction by itself
+     * @throws LeaseLostException a later holder, with a larger fence, has already written
+     * @throws LeaseholdException the connection has auto-commit
      * @throws SQLException from the database
      */
     public static void check(Connection connection, String name, long fence) throws SQLException {

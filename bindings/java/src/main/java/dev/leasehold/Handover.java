@@ -1,7 +1,7 @@
 package dev.leasehold;
 
 /**
- * What another process needs to go on with a lease: from {@link Lease#detach()}, for
+ * What another process needs to continue a lease: from {@link Lease#detach()}, for
  * {@link NamedLock#attach(String, long)}. A program that has the token can release the lock.
  *
  * @param token 32 hexadecimal digits

@@ -6,13 +6,13 @@ import java.time.Duration;
 import java.util.function.Consumer;
 
 /**
- * One holder's turn: the proof that a lock is yours, for as long as it says so. It is renewed in
- * the background unless that was switched off.
+ * The proof that you hold a lock, for as long as {@link #isValid()} says so. It is renewed in the
+ * background unless you switched that off.
  *
- * <p>Any thread may use it, and release it. The end of a lease is its {@link #release()}, its
- * {@link #close()}, or one of {@link #letExpire()}, {@link #letExpireIn(Duration)} and
- * {@link #detach()}. One that is forgotten is not renewed any more, once the garbage collector has
- * noticed, and not released either: its ttl frees the lock.
+ * <p>Any thread may use it and release it. A lease ends with {@link #release()}, {@link #close()},
+ * {@link #letExpire()}, {@link #letExpireIn(Duration)} or {@link #detach()}. A lease that is
+ * garbage-collected is no longer renewed and <em>not</em> released: the lock is free when the ttl
+ * has passed.
  */
 public final class Lease implements AutoCloseable {
     /**
@@ -44,21 +44,22 @@ public final class Lease implements AutoCloseable {
     }
 
     /**
-     * The fence: larger than that of every turn on the name before it, from 1 to 2^53 - 1, which is 16
-     * digits: a {@code BIGINT} holds it. Give it to the resource with each write, and let the resource
-     * refuse a smaller one.
+     * The fencing token: larger than the fence of every earlier lease on this name. Send it to the
+     * resource with each write, and let the resource reject a smaller one. It is from 1 to 2^53 - 1
+     * (16 digits), so a {@code BIGINT} holds it.
      *
-     * @return the same number also when the lease is over
+     * @return the fence, also after the lease has ended
      */
     public long fence() {
         return fence;
     }
 
     /**
-     * The token that marks the grant in the store. A program that has it can release the lock.
+     * The token that identifies this lease in the store. A program that knows it can release the
+     * lock.
      *
      * @return 32 hexadecimal digits
-     * @throws IllegalStateException the lease was ended, and its token is of no use any more
+     * @throws IllegalStateException the lease has ended, and its token is of no more use
      */
     public String token() {
         try {
@@ -76,16 +77,16 @@ public final class Lease implements AutoCloseable {
     /**
      * The lock that this is a lease on.
      *
-     * @return with the options that it was taken with
+     * @return the lock, with the options that it was acquired with
      */
     public NamedLock lock() {
         return lock;
     }
 
     /**
-     * For how long the lease may still be relied on, without asking anybody.
+     * For how much longer you may rely on the lease. It does not contact the store.
      *
-     * @return zero when it is over or lost
+     * @return zero if it has ended or was lost
      */
     public Duration remaining() {
         try {
@@ -97,9 +98,9 @@ public final class Lease implements AutoCloseable {
     }
 
     /**
-     * Whether the lease may be relied on at this moment, without asking anybody.
+     * Whether you may rely on the lease at this moment. It does not contact the store.
      *
-     * @return false when it is over or lost
+     * @return false if it has ended or was lost
      */
     public boolean isValid() {
         try {
@@ -111,24 +112,24 @@ public final class Lease implements AutoCloseable {
     }
 
     /**
-     * Makes the lease valid for its ttl from now on. Renewed leases do not need it. It never goes
-     * beyond {@code maxHold}, and never makes a lease shorter.
+     * Makes the lease valid for its ttl from now on. A renewed lease does not need it. It never
+     * goes beyond {@code maxHold}, and never makes a lease shorter.
      *
      * @throws LeaseLostException it was not ours any more
-     * @throws LeaseholdException the store did not confirm it; the lease stays valid for as long
-     *     as it was
+     * @throws LeaseholdException the store did not confirm it; the lease is valid until the time
+     *     that it had before
      */
     public void extend() {
         extend(Native.NOT_SET);
     }
 
     /**
-     * The same for another ttl than the lock's.
+     * Makes the lease valid for another ttl than the lock's: see {@link #extend()}.
      *
      * @param ttl from now on
      * @throws LeaseLostException it was not ours any more
-     * @throws LeaseholdException as for {@link #extend()}, and {@link Status#BAD_ARGUMENT} for a ttl
-     *     that no lock could have
+     * @throws LeaseholdException as for {@link #extend()}, and {@link Status#BAD_ARGUMENT} for a
+     *     ttl out of range
      */
     public void extend(Duration ttl) {
         extend(Times.toMillis("ttl", ttl));
@@ -152,14 +153,17 @@ public final class Lease implements AutoCloseable {
     }
 
     /**
-     * Has {@code told} called if this lease is lost; at once if it was lost before. Another one
-     * takes its place, and {@code null} takes it back.
+     * Calls {@code told} if this lease is lost, or at once if it was lost already. Another listener
+     * replaces it; {@code null} removes it.
      *
-     * <p>It is called once at most, and not when the lease was ended, by {@link #close()} for
-     * example, was forgotten, or its client was closed. (A call that is under way goes on.) All of a
-     * client's are called on one thread that does nothing else, a daemon, one after the other: a slow one
-     * holds up the others, and no renewal. What it throws goes to the thread's
-     * {@linkplain Thread#setDefaultUncaughtExceptionHandler handler}, and ends nothing else.
+     * <p>The client calls it at most once. It does not call it after the lease has ended, for
+     * example by {@link #close()}, after the lease was garbage-collected, or after the client was
+     * closed. A call that has begun goes on.
+     *
+     * <p>One daemon thread calls all listeners of a client's leases, one after the other, and does
+     * nothing else. A slow listener delays the others, but no renewal. What a listener throws goes
+     * to the thread's {@linkplain Thread#setDefaultUncaughtExceptionHandler handler}, and ends
+     * nothing else.
      *
      * @param told is called with the {@link LeaseEvent.Kind#LOST} event, or {@code null}
      * @throws LeaseLostException the lease was ended before
@@ -196,12 +200,13 @@ public final class Lease implements AutoCloseable {
     }
 
     /**
-     * Gives the lock back and waits for the store to say so. The lease is over at once and
-     * whatever comes of it.
+     * Releases the lock and waits for the store to confirm it. The lease has ended at once, even if
+     * this throws.
      *
-     * @throws LeaseLostException it was lost before, or ended before by this or another call
-     * @throws LeaseholdException {@link Status#UNKNOWN} when the store did not confirm it: then it
-     *     is given back in the background, or by its ttl; others when the store refused
+     * @throws LeaseLostException it was lost, or had ended before by this or another call
+     * @throws LeaseholdException {@link Status#UNKNOWN} if the store did not confirm it: then the
+     *     client releases it in the background, or it is free when its ttl has passed; others if
+     *     the store rejected it
      */
     public void release() {
         try {
@@ -212,15 +217,15 @@ public final class Lease implements AutoCloseable {
     }
 
     /**
-     * Gives the lock back, unless the lease was ended before.
+     * Releases the lock, unless the lease has ended before.
      *
-     * <p>If it could be relied on up to this call, but the store does not confirm the release,
-     * this returns all the same: what was done is safe, and the lock is given back in the
-     * background, or by its ttl. {@link #release()} tells.
+     * <p>If the lease was valid up to this call but the store does not confirm the release, this
+     * returns without an exception. Your work was protected. The client releases the lock in the
+     * background, or it is free when its ttl has passed. {@link #release()} throws in this case.
      *
-     * @throws LeaseLostException it was lost: what was done under it may have met somebody else's
-     *     work. Thrown at the end of a {@code try} whose body throws, it is suppressed in favour
-     *     of that.
+     * @throws LeaseLostException it was lost, and another client may have worked on the resource at
+     *     the same time. At the end of a {@code try} whose body throws, it is a suppressed
+     *     exception of what the body throws.
      */
     @Override
     public void close() {
@@ -241,13 +246,14 @@ public final class Lease implements AutoCloseable {
     }
 
     /**
-     * Ends the lease without giving the lock back: it stays taken until its ttl runs out. Useful
-     * for "once per interval". Asks the store only where the lease was handed over a moment ago and
-     * is not yet claimed for its whole ttl, or was attached and never extended.
+     * Ends the lease without releasing the lock. The lock stays held until its ttl has passed. Use
+     * it for "once per interval". It contacts the store in two cases only: the lock was handed over
+     * to this lease a moment ago and is not yet confirmed for its whole ttl, or the lease was
+     * attached and never extended.
      *
      * @throws LeaseLostException it had ended before
-     * @throws LeaseholdException the store did not confirm that claim: then the lease is over, and
-     *     the lock may be free when the claim window is
+     * @throws LeaseholdException the store did not confirm it: then the lease has ended, and the
+     *     lock may be free as soon as {@code claimWindow} has passed
      */
     public void letExpire() {
         try {
@@ -258,13 +264,15 @@ public final class Lease implements AutoCloseable {
     }
 
     /**
-     * The same, with the lock free {@code after} from now, whatever its ttl was.
+     * Ends the lease without releasing the lock, which is free {@code after} from now, whatever its
+     * ttl was.
      *
      * @param after from now on
      * @throws LeaseLostException it was not ours any more
-     * @throws LeaseholdException {@link Status#BAD_ARGUMENT} for what no ttl can be: then the lease
-     *     goes on; others when the store did not confirm it: then the lease is over, and the lock
-     *     runs out by the ttl that it had (the claim window, where it was handed over a moment ago)
+     * @throws LeaseholdException {@link Status#BAD_ARGUMENT} if {@code after} is no valid ttl: then
+     *     the lease goes on. Others if the store did not confirm it: then the lease has ended, and
+     *     the lock is free when the ttl that it had has passed, or {@code claimWindow} if it was
+     *     handed over a moment ago
      */
     public void letExpireIn(Duration after) {
         long afterMs = Times.toMillis("the time to expire in", after);
@@ -285,13 +293,13 @@ public final class Lease implements AutoCloseable {
     }
 
     /**
-     * Ends the lease here for another process to go on with it. The lock stays taken for a
-     * ttl from now, and nobody holds it until then.
+     * Ends the lease in this process, so that another process can continue it. The lock stays held
+     * for one ttl from now, and belongs to no process until one attaches it.
      *
      * @return what that process needs for {@link NamedLock#attach(String, long)}
      * @throws LeaseLostException it had ended before
-     * @throws LeaseholdException the store did not confirm it: perhaps nobody can attach it, and
-     *     the lock runs out by the ttl that it had
+     * @throws LeaseholdException the store did not confirm it: perhaps no process can attach it,
+     *     and the lock is free when the ttl that it had has passed
      */
     public Handover detach() {
         long lease = end();

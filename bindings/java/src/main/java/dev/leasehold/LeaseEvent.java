@@ -1,22 +1,25 @@
 package dev.leasehold;
 
-/** Something that happened to a lease without its holder's doing. */
+/** Something that happened to a lease and that its holder did not cause. */
 public final class LeaseEvent {
-    /** What happened. More may come. */
+    /** What happened. Later versions may add more. */
     public enum Kind {
         /**
-         * Renewal has not got through for a while, or {@code maxHold} is near: less than a third of
-         * the ttl is left. Time to finish.
+         * Renewals have failed for a while, so that less than a third of the ttl is left, or
+         * {@code maxHold} is near. Finish soon.
          */
         AT_RISK(1),
         /**
-         * The lease is over; it says so itself from now on. Told before its validity ends, unless
-         * this process itself did not run.
+         * The lease was lost; {@link Lease#isValid()} is false from now on. You hear of it before
+         * its validity ends, unless this process was paused.
          */
         LOST(2),
-        /** A lease that was given back without being asked was gone already, or the store did not say. */
+        /**
+         * A release in the background found that the lease was lost, or got no answer from the
+         * store.
+         */
         RELEASED_LATE(3),
-        /** Something that this version of the Java classes has no word for. */
+        /** A kind that this version of the Java classes does not know. */
         OTHER(-1);
 
         final int code;
@@ -26,13 +29,16 @@ public final class LeaseEvent {
         }
     }
 
-    /** Why a lease was lost. More may come. */
+    /** Why a lease was lost. Later versions may add more. */
     public enum Reason {
         /** The event is not {@link Kind#LOST}. */
         NONE(0),
-        /** The store says that the lock is not ours: deleted, flushed, or somebody else's by now. */
+        /**
+         * The store says that you do not hold the lock: the key was deleted or flushed, or another
+         * client holds it.
+         */
         NOT_HELD(1),
-        /** Its ttl ran out: the store could not be reached, or renewal was off. */
+        /** Its ttl passed: the store could not be reached, or renewal was off. */
         EXPIRED(2),
         /** {@code maxHold} was reached. */
         MAX_HOLD(3),
@@ -40,7 +46,7 @@ public final class LeaseEvent {
         NOT_RENEWED(4),
         /** An operator broke the lock: {@link LeaseEvent#detail()} says who. */
         BROKEN(5),
-        /** A reason that this version of the Java classes has no word for. */
+        /** A reason that this version of the Java classes does not know. */
         OTHER(-1);
 
         final int code;
@@ -104,7 +110,7 @@ public final class LeaseEvent {
     }
 
     /**
-     * The fence of the lease: with the name, it says which lease it was.
+     * The fence of the lease. Name and fence together identify it.
      *
      * @return {@link Lease#fence()}
      */
@@ -113,7 +119,7 @@ public final class LeaseEvent {
     }
 
     /**
-     * What is known besides, in words: who broke the lock, and when.
+     * More in words: who broke the lock, and when.
      *
      * @return text, most often empty
      */

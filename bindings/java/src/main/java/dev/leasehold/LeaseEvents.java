@@ -5,11 +5,12 @@ import java.lang.ref.Reference;
 import java.time.Duration;
 
 /**
- * A subscription to what happens to the leases of a client: from {@link LeaseholdClient#events()},
- * for programs that have a thread to ask with. {@link LeaseholdClient#onEvent} brings its own.
+ * A subscription to the events of a client's leases, from {@link LeaseholdClient#events()}. It is
+ * for programs that have a thread of their own for it; {@link LeaseholdClient#onEvent} starts one.
  *
- * <p>It keeps events for a reader that is slow: it may miss {@link LeaseEvent.Kind#AT_RISK} (they are
- * counted), never {@link LeaseEvent.Kind#LOST}. Threads that ask at once share the events.
+ * <p>A slow reader may miss {@link LeaseEvent.Kind#AT_RISK}, which {@link #dropped()} counts, but
+ * never {@link LeaseEvent.Kind#LOST}. If several threads read one subscription, each event goes to
+ * one of them.
  */
 public final class LeaseEvents implements AutoCloseable {
     /** How soon a thread that waits notices that it was interrupted. */
@@ -28,7 +29,7 @@ public final class LeaseEvents implements AutoCloseable {
     }
 
     /**
-     * The next event, if there is one already.
+     * Returns an unread event, or {@code null} if there is none.
      *
      * @return an event, or {@code null}
      * @throws LeaseholdException {@link Status#CLOSED} when the client is closed and nothing is left
@@ -58,7 +59,7 @@ public final class LeaseEvents implements AutoCloseable {
     }
 
     /**
-     * The next event, waiting for it.
+     * Waits for the next event for a limited time.
      *
      * @param wait for how long at most
      * @return an event, or {@code null} when there was none
@@ -99,7 +100,8 @@ public final class LeaseEvents implements AutoCloseable {
     }
 
     /**
-     * How many {@link LeaseEvent.Kind#AT_RISK} were dropped, because nobody read them in time.
+     * How many {@link LeaseEvent.Kind#AT_RISK} events were dropped because they were not read in
+     * time.
      *
      * @return 0 when this was closed
      */

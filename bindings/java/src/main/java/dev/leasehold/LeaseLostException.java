@@ -1,9 +1,9 @@
 package dev.leasehold;
 
 /**
- * The lease was not held any more: it ran out, was deleted, somebody else has the lock now, or it
- * was ended before. What was done under it may have met somebody else's work; a resource that
- * compares fences has refused what came too late.
+ * You no longer hold the lock: the lease expired, was deleted, had ended before, or another client
+ * holds the lock now. Since then, another client may have worked on the resource too. A resource
+ * that compares fences has rejected your late writes.
  */
 public class LeaseLostException extends LeaseholdException {
     private static final long serialVersionUID = 1;

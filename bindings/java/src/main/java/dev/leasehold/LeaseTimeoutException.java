@@ -1,6 +1,6 @@
 package dev.leasehold;
 
-/** The lock stayed taken for as long as the caller wanted to wait. Nothing is held. */
+/** The wait ran out while another client held the lock. You do not hold the lock. */
 public class LeaseTimeoutException extends LeaseholdException {
     private static final long serialVersionUID = 1;
 

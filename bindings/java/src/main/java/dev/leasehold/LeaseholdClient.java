@@ -9,8 +9,8 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.Consumer;
 
 /**
- * An open store, with its connections and one background thread, which renews leases. Open one for
- * a process and share it between threads.
+ * An open store, with its connections and one background thread, which renews leases. Open one per
+ * process and share it between threads.
  *
  * <pre>{@code
  * try (var client = LeaseholdClient.connect("redis://127.0.0.1")) {
@@ -20,8 +20,9 @@ import java.util.function.Consumer;
  * }
  * }</pre>
  *
- * <p>A program may also just end: that does no I/O, and the ttl frees its locks. A client that was
- * forgotten, with all its locks and leases, is closed in the background without asking the store.
+ * <p>A program may also end without closing: it sends nothing, and its locks are free when their
+ * ttl has passed. If the garbage collector finds a client with all its locks and leases, it closes
+ * the client in the background and does not contact the store.
  */
 public final class LeaseholdClient implements AutoCloseable {
     private final Handle handle;
@@ -65,12 +66,12 @@ public final class LeaseholdClient implements AutoCloseable {
      * etcd://[user:password@]host[:port][,host2], etcds://   an etcd, over TLS etcds
      * </pre>
      *
-     * <p>Any of them takes {@code ?prefix=}, {@code io_timeout=}, {@code pool=},
+     * <p>Any of them accepts {@code ?prefix=}, {@code io_timeout=}, {@code pool=},
      * {@code close_timeout=}, {@code claim_window=} and {@code max_ttl=}; servers also
-     * {@code replicas=}, {@code guard_data_loss=} and {@code fence_life=}, and
-     * those over TLS {@code ca=}, {@code cert=} and {@code key=}. A Redis store connects when it is
-     * first asked, so a client can be opened before its server; {@link #ping()} asks at once. An
-     * SQLite file is opened here.
+     * {@code replicas=}, {@code guard_data_loss=} and {@code fence_life=}, and those over TLS
+     * {@code ca=}, {@code cert=} and {@code key=}. A Redis store connects at its first use, so a
+     * client can be opened before its server; {@link #ping()} connects at once. An SQLite file is
+     * opened here.
      *
      * @param url where the locks are kept
      * @return an open client
@@ -93,9 +94,9 @@ public final class LeaseholdClient implements AutoCloseable {
     }
 
     /**
-     * Opens the store that the environment variable {@code LEASEHOLD_URL} names, or else the file
-     * {@code /etc/leasehold.conf}, or else the embedded one: a file for this user on this machine
-     * only, which the log says. The command line does the same.
+     * Opens the store that the environment variable {@code LEASEHOLD_URL} names, else the store in
+     * {@code /etc/leasehold.conf}. If neither is set, it opens the embedded store, a file for this
+     * user on this machine only, and the log says so. The command line does the same.
      *
      * @return an open client
      * @throws LeaseholdException as {@link #connect(String)}
@@ -115,7 +116,7 @@ public final class LeaseholdClient implements AutoCloseable {
     }
 
     /**
-     * The same with a quorum.
+     * Begins to set up a client of a quorum in code.
      *
      * @param urls one for each member, an odd number
      * @return options to be set, and then to connect with
@@ -125,7 +126,7 @@ public final class LeaseholdClient implements AutoCloseable {
     }
 
     /**
-     * The same with the store that {@link #fromEnvironment()} opens.
+     * Begins to set up a client of the store that {@link #fromEnvironment()} opens.
      *
      * @return options to be set, and then to connect with
      */
@@ -134,7 +135,7 @@ public final class LeaseholdClient implements AutoCloseable {
     }
 
     /**
-     * A lock on a name. Making one asks nobody and holds nothing.
+     * Makes a lock on a name. It does not contact the store, and holds nothing.
      *
      * @param name any text but an empty one; its UTF-8 has 65536 bytes at most
      * @return a lock with the default options
@@ -145,7 +146,7 @@ public final class LeaseholdClient implements AutoCloseable {
     }
 
     /**
-     * A lock on a name that need not be text.
+     * Makes a lock on a name that need not be text.
      *
      * @param name any bytes, from 1 to 65536
      * @return a lock with the default options
@@ -156,7 +157,7 @@ public final class LeaseholdClient implements AutoCloseable {
     }
 
     /**
-     * Reaches the store, credentials included, without doing anything to a lock there.
+     * Connects to the store and logs in. It touches no lock.
      *
      * @throws LeaseholdException whatever is in the way, by {@code io_timeout}
      */
@@ -169,12 +170,13 @@ public final class LeaseholdClient implements AutoCloseable {
     }
 
     /**
-     * Declares new servers that guard against lost data: nothing was granted there before, so they
-     * grant locks at once. Done once, before the first lock is taken, and never whenever a program
-     * starts: a server that has come back empty looks new. {@code leasehold init} does the same.
+     * Declares that the servers are new, so that they grant locks at once. It is for stores that
+     * guard against lost data, which otherwise wait for older leases to expire. Call it once,
+     * before any client acquires a lock, and never at each start of a program: a server that has
+     * come back empty looks new. {@code leasehold init} does the same.
      *
-     * @param force declares that nobody relies on any lease, where servers wait already or came back
-     *     with data; they are refused otherwise
+     * @param force declares that no client relies on any lease. Without it, the call fails for
+     *     servers that wait already or came back with data
      * @throws LeaseholdException {@link Status#BAD_ARGUMENT} for a store without that guard; others
      *     say which server is in the way
      */
@@ -197,10 +199,11 @@ public final class LeaseholdClient implements AutoCloseable {
     }
 
     /**
-     * Has a thread of its own, a daemon, tell {@code listener} what happens to the leases of this
-     * client from now on. It ends with the client, or when the subscription is closed. What the
-     * listener throws goes to the thread's
-     * {@linkplain Thread#setDefaultUncaughtExceptionHandler handler}, and the next event still comes.
+     * Calls {@code listener} with what happens to the leases of this client from now on. The calls
+     * come from a daemon thread of their own, which ends with the client or when you close the
+     * subscription. What the listener throws goes to the thread's
+     * {@linkplain Thread#setDefaultUncaughtExceptionHandler handler}, and the next event still
+     * comes.
      *
      * @param listener is called with one event at a time
      * @return the subscription; closing it is optional
@@ -215,7 +218,7 @@ public final class LeaseholdClient implements AutoCloseable {
     }
 
     /**
-     * What was counted since the client was opened, for graphs; also when it is closed.
+     * What the client has counted since it was opened. It also works after the client was closed.
      *
      * @return the figures as they are now
      */
@@ -233,9 +236,9 @@ public final class LeaseholdClient implements AutoCloseable {
     }
 
     /**
-     * All that was counted and measured since the client was opened, as Prometheus reads it; also when
-     * it is closed. A program answers with it where it serves its own metrics, under the type
-     * {@code text/plain; version=0.0.4}.
+     * All counts and measurements since the client was opened, in Prometheus's text format. Serve
+     * it with your program's own metrics, as {@code text/plain; version=0.0.4}. It also works after
+     * the client was closed.
      *
      * @return the text as it is now
      */
@@ -253,7 +256,7 @@ public final class LeaseholdClient implements AutoCloseable {
     }
 
     /**
-     * The store as people may see it.
+     * The store's URL without user and password.
      *
      * @return a URL without user and password
      */
@@ -262,10 +265,10 @@ public final class LeaseholdClient implements AutoCloseable {
     }
 
     /**
-     * Closes the client: every lease becomes invalid at once and is released, threads that wait
-     * get a {@link LeaseholdException} with {@link Status#CLOSED}, and the background thread has
-     * ended when this returns. That takes 1 s at most, unless {@code close_timeout} says otherwise;
-     * what was not released by then is free by its ttl. Closing twice does no harm.
+     * Closes the client. Every lease becomes invalid at once and is released. Threads that wait get
+     * a {@link LeaseholdException} with {@link Status#CLOSED}. The background thread has ended when
+     * this returns. It takes at most {@code close_timeout}, 1 s by default; a lock that was not
+     * released by then is free when its ttl has passed. Closing twice does no harm.
      */
     @Override
     public void close() {
@@ -273,9 +276,9 @@ public final class LeaseholdClient implements AutoCloseable {
     }
 
     /**
-     * The same with a limit of its own.
+     * Closes the client as {@link #close()} does, within another limit.
      *
-     * @param limit how long to go on releasing leases; with zero, the store is not asked
+     * @param limit how long to keep releasing leases; with zero, it does not contact the store
      */
     public void closeWithin(Duration limit) {
         close(Times.toMillis("the limit", limit));

@@ -1,10 +1,9 @@
 package dev.leasehold;
 
 /**
- * A call that failed: what the library refuses, and what goes wrong with the store. The message
- * says what to do about it and never shows a password; {@link #status()} is the thing to switch on.
- * Two outcomes have types of their own, to be caught by: {@link LeaseTimeoutException} and
- * {@link LeaseLostException}.
+ * A call that failed. The message says what to do about it, and never shows a password. To tell
+ * failures apart, switch on {@link #status()}. Two outcomes have types of their own, so that you
+ * can catch them: {@link LeaseTimeoutException} and {@link LeaseLostException}.
  */
 public class LeaseholdException extends RuntimeException {
     private static final long serialVersionUID = 1;
@@ -20,14 +19,14 @@ public class LeaseholdException extends RuntimeException {
     /**
      * Why the call failed.
      *
-     * @return an error, or an outcome that is not what was asked for
+     * @return an error, or an outcome other than success
      */
     public Status status() {
         return status;
     }
 
     /**
-     * Whether the same call can succeed later without anybody changing anything.
+     * Whether the same call may succeed later, with nothing changed.
      *
      * @return whether it is worth trying again
      */

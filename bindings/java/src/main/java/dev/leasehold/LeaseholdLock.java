@@ -19,17 +19,17 @@ import java.util.concurrent.locks.Lock;
  * }
  * }</pre>
  *
- * <p>It belongs to the thread that takes it, and that one may take it again; it is free when it was
- * unlocked as often. What counts is client and name: two objects of one name are one lock.
+ * <p>It is reentrant: the thread that holds it may lock it again, and it is free after as many
+ * unlocks. Two objects of one client and one name are one lock.
  *
- * <p>Unlike a lock inside of one process, it can be lost: the store forgets it, or renewal does not
- * get through. Then {@link #unlock()} throws {@link LeaseLostException}, and so does taking it
- * again. {@link LeaseholdClient#onEvent} tells sooner. A thread that ends while it holds the lock
- * leaves it held until the garbage collector finds that out, or its {@code maxHold} is over, and
- * then to its ttl.
+ * <p>Unlike a lock inside one process, it can be lost: the store loses its data, or renewals fail.
+ * Then {@link #unlock()} throws {@link LeaseLostException}, and so does locking it again.
+ * {@link LeaseholdClient#onEvent} tells you sooner. If a thread ends while it holds the lock, the
+ * lock stays held until the garbage collector finds the thread or {@code maxHold} has passed, and
+ * then until its ttl has passed.
  *
- * <p>All methods that take it also throw {@link LeaseholdException} when the store cannot be
- * asked.
+ * <p>All methods that acquire it also throw {@link LeaseholdException} if they cannot reach the
+ * store.
  */
 public final class LeaseholdLock implements Lock {
     private final NamedLock lock;
@@ -45,10 +45,10 @@ public final class LeaseholdLock implements Lock {
     }
 
     /**
-     * Takes the lock, waiting for it without limit. Interrupting the thread does not end the wait;
-     * its flag stays set.
+     * Acquires the lock, and waits for it without limit. Interrupting the thread does not end the
+     * wait; its flag stays set.
      *
-     * @throws LeaseLostException this thread took it before, and has lost it
+     * @throws LeaseLostException this thread locked it before, and has lost it
      * @throws LeaseholdException {@link Status#WOULD_DEADLOCK} when this thread holds the lock by a
      *     {@link Lease}
      * @throws LeaseTimeoutException {@link NamedLock#attempts(int)} ran out
@@ -61,7 +61,7 @@ public final class LeaseholdLock implements Lock {
     }
 
     /**
-     * The same; interrupting the thread ends the wait.
+     * As {@link #lock()}, but interrupting the thread ends the wait.
      *
      * @throws InterruptedException the thread was interrupted before or while it waited; nothing
      *     was taken
@@ -76,7 +76,7 @@ public final class LeaseholdLock implements Lock {
     }
 
     /**
-     * Takes the lock if it is free, or held by this thread, without waiting.
+     * Acquires the lock if it is free or held by this thread. It does not wait for another holder.
      *
      * @return whether this thread holds it now
      */
@@ -86,7 +86,7 @@ public final class LeaseholdLock implements Lock {
     }
 
     /**
-     * Takes the lock, waiting for it for a limited time.
+     * Acquires the lock, and waits for it for a limited time.
      *
      * @param wait how long to wait; zero and less try once
      * @return whether this thread holds it now
@@ -99,9 +99,9 @@ public final class LeaseholdLock implements Lock {
     }
 
     /**
-     * The same for a limited time of holding: the lock is free {@code ttl} after it was taken,
-     * whether it was unlocked or not. It is not renewed. Where this thread holds it already, that
-     * hold stays as it is.
+     * Acquires the lock for a limited time. The lock is free {@code ttl} after that, unlocked or
+     * not, since it is not renewed. If this thread holds the lock already, the new {@code ttl} has
+     * no effect.
      *
      * @param wait how long to wait; zero and less try once
      * @param ttl how long to hold it at most; -1: renewed until it is unlocked, as by
@@ -132,11 +132,11 @@ public final class LeaseholdLock implements Lock {
     }
 
     /**
-     * Gives the lock back, when it was called as often as the lock was taken. What it throws in a
+     * Releases the lock when it was called as often as the lock was acquired. What it throws in a
      * {@code finally} replaces what the body threw; {@code try (Lease lease = ...)} keeps both.
      *
-     * @throws LeaseLostException the lock was lost before: what was done under it may have met
-     *     somebody else's work
+     * @throws LeaseLostException the lock was lost, and another client may have worked on the
+     *     resource at the same time
      * @throws IllegalMonitorStateException this thread does not hold the lock
      */
     @Override
@@ -152,7 +152,7 @@ public final class LeaseholdLock implements Lock {
     }
 
     /**
-     * Is not supported: nobody could signal across processes.
+     * Is not supported: no process can signal a condition to another one.
      *
      * @throws UnsupportedOperationException always
      */
@@ -162,9 +162,9 @@ public final class LeaseholdLock implements Lock {
     }
 
     /**
-     * The fence of this thread's turn, for the resource: see {@link Lease#fence()}.
+     * The fencing token of this thread's lease, for the resource: see {@link Lease#fence()}.
      *
-     * @return a larger number than that of every turn on the name before it
+     * @return a larger number than the fence of every earlier lease on this name
      * @throws IllegalMonitorStateException this thread does not hold the lock
      */
     public long fence() {
@@ -172,8 +172,8 @@ public final class LeaseholdLock implements Lock {
     }
 
     /**
-     * Makes this thread's hold last for the ttl that it was taken with from now on, also where that
-     * is the limit of {@link #tryLock(long, long, TimeUnit)}: see {@link Lease#extend()}.
+     * Makes this thread hold the lock for another ttl from now on: the lock's, or the one that
+     * {@link #tryLock(long, long, TimeUnit)} was called with. See {@link Lease#extend()}.
      *
      * @throws LeaseLostException the lock was lost before
      * @throws IllegalMonitorStateException this thread does not hold the lock
@@ -194,7 +194,8 @@ public final class LeaseholdLock implements Lock {
     }
 
     /**
-     * Whether this thread holds the lock, and may rely on that at this moment. Asks nobody.
+     * Whether this thread holds the lock and may rely on that at this moment. It does not contact
+     * the store.
      *
      * @return false also when the lock was lost
      */
@@ -204,9 +205,9 @@ public final class LeaseholdLock implements Lock {
     }
 
     /**
-     * How often this thread has taken the lock and not unlocked it, lost or not.
+     * How often this thread has acquired the lock and not unlocked it, lost or not.
      *
-     * @return 0 when it has not taken it
+     * @return 0 if it has not acquired it
      */
     public int getHoldCount() {
         Holds.Hold hold = holds.find(lock.key());

@@ -6,19 +6,19 @@ import java.util.ArrayList;
 import java.util.List;
 
 /**
- * Who had a lock, and who waited for it, when {@link NamedLock#inspect()} asked.
+ * Who held a lock, and who waited for it, when {@link NamedLock#inspect()} asked.
  *
- * @param isHeld whether somebody had it
+ * @param isHeld whether any client held it
  * @param tokenPrefix the first digits of the holder's token: enough to tell holders apart, too few
  *     to release with; empty when the lock was free
- * @param ttl in how long the lock would be free if nobody renewed it; zero when it was free
+ * @param ttl in how long the lock would be free without another renewal; zero if it was free
  * @param fence the holder's fence; 0 when the lock was free, or another program holds it without one
- * @param lastFence the last fence that was given out; 0 where the store does not know it any more
- * @param who who has it and since when, as a sentence; empty when the lock was free
- * @param held for how long it has been held, by the store's clock; null where that is not known
- * @param client who has it; null where that is not known
- * @param waiters who waits in the store's queue, in its order, the first 100
- * @param moreWaiters how many more
+ * @param lastFence the last fence of this name; 0 if the store no longer knows it
+ * @param who its holder and since when, as a sentence; empty if the lock was free
+ * @param held for how long it has been held, by the store's clock; null if that is not known
+ * @param client the holder's client; null if that is not known
+ * @param waiters the first 100 waiters of the store's queue, in its order
+ * @param moreWaiters how many waiters there are beyond those
  */
 public record LockState(
         boolean isHeld,

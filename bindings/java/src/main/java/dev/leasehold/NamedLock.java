@@ -9,28 +9,25 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Executor;
 
 /**
- * A lock that can be taken: a name and options, from {@link LeaseholdClient#lock(String)}. It holds
- * nothing itself, any number of threads may use it at once, and any number of leases can come from
- * it. It does not change: each option gives another one, so keep the one that you have set up.
+ * A name and options, from {@link LeaseholdClient#lock(String)}. It holds nothing itself; each time
+ * you acquire it, you get a {@link Lease}. Any number of threads may use it at once. It is
+ * immutable: each option returns a new object, so keep the one that you have set up.
  *
  * <pre>{@code
  * NamedLock stock = client.lock("stock:sku-17").ttl(ofSeconds(10)).waitAtMost(ofSeconds(5));
  *
- * try (Lease lease = stock.tryAcquire()) {   // never waits
- *     if (lease == null) {
- *         return reject(order);              // somebody else has it
- *     }
- *     charge(order, lease.fence());          // the database refuses a smaller fence
- * }
- * }</pre>
+ * try (Lease lease = stock.tryAcquire()) { // does not wait for the holder if (lease == null) {
+ * return reject(order); // another client holds it } charge(order, lease.fence()); // the database
+ * rejects a smaller fence } }</pre>
  *
- * <p>It is not a {@link java.util.concurrent.locks.Lock}, because what is held is a {@link Lease}.
- * Redisson's {@code lock()}, {@code tryLock(wait, lease, unit)} and {@code unlock()}, with reentrancy for
- * each thread, are those of {@link #asLock()}; {@code isLocked()} is {@link #inspect()}, and
- * {@code forceUnlock()} is {@link #breakHeld(String)}.
+ * <p>It is not a {@link java.util.concurrent.locks.Lock}, because what you hold is a {@link Lease}.
+ * Redisson's {@code lock()}, {@code tryLock(wait, lease, unit)} and {@code unlock()}, with
+ * reentrancy for each thread, are those of {@link #asLock()}; {@code isLocked()} is
+ * {@link #inspect()}, and {@code forceUnlock()} is {@link #breakHeld(String)}.
  *
- * <p>What an option can never be is refused where it is set, and what does not go together when the
- * lock is taken: a {@link LeaseholdException} with {@link Status#BAD_ARGUMENT}.
+ * <p>An option that is out of range throws when you set it. Options that contradict each other
+ * throw when you acquire the lock. Both are a {@link LeaseholdException} with
+ * {@link Status#BAD_ARGUMENT}.
  */
 @CheckReturnValue
 public final class NamedLock {
@@ -49,8 +46,8 @@ public final class NamedLock {
     // ---- options ---------------------------------------------------------------------------------
 
     /**
-     * Sets how soon the lock is free after its holder died: 30 s by default. It does not end a
-     * lease that is renewed.
+     * Sets how soon the lock is free after its holder died: 30 s by default. A renewed lease does
+     * not end with its ttl.
      *
      * @param ttl from 3 ms to 366 days, or to what the URL has as {@code max_ttl}
      * @return a lock with this option
@@ -79,9 +76,9 @@ public final class NamedLock {
     }
 
     /**
-     * Sets how long the store may take to answer when this lock is taken: by default the client's
-     * {@code io_timeout}, 1 s. While the store is silent, {@link #tryAcquire()} and shorter waits
-     * take so long: with 50 ms, there is an answer or an exception within that.
+     * Sets how long the store may take to answer when you acquire this lock: by default the
+     * client's {@code io_timeout}, 1 s. While the store does not answer, {@link #tryAcquire()} and
+     * shorter waits take this long: with 50 ms, there is an answer or an exception within 50 ms.
      *
      * @param most from 1 ms to 1 h
      * @return a lock with this option
@@ -91,11 +88,11 @@ public final class NamedLock {
     }
 
     /**
-     * Sets how often a wait with {@link WaitMode#SPIN} asks for the lock at most. Whichever of this
-     * and the time comes first ends the wait. In other modes, taking the lock is then
-     * {@link Status#BAD_ARGUMENT}.
+     * Sets how often a wait with {@link WaitMode#SPIN} tries at most. The wait ends after that many
+     * tries or when its time has passed, whichever comes first. In other modes, acquiring the lock
+     * then throws {@link Status#BAD_ARGUMENT}.
      *
-     * @param most 1 is the least, and there is no limit by default
+     * @param most at least 1; there is no limit by default
      * @return a lock with this option
      */
     public NamedLock attempts(int most) {
@@ -106,10 +103,10 @@ public final class NamedLock {
     }
 
     /**
-     * Sets whether leases are renewed in the background. By default they are where the ttl is at
-     * least 100 ms; without renewal the ttl is the limit.
+     * Sets whether leases are renewed in the background. By default they are, if the ttl is at
+     * least 100 ms. Without renewal, a lease ends with its ttl.
      *
-     * @param renew false: the holder has to be done within the ttl
+     * @param renew false: the holder must finish within the ttl
      * @return a lock with this option
      */
     public NamedLock renew(boolean renew) {
@@ -136,7 +133,7 @@ public final class NamedLock {
     }
 
     /**
-     * Sets how a wait goes: in a queue where the store has one, by default.
+     * Sets how waiters wait: by default in a queue, if the store has one.
      *
      * @param mode the way of waiting
      * @return a lock with this option
@@ -146,8 +143,8 @@ public final class NamedLock {
     }
 
     /**
-     * Sets how long a wait with {@link WaitMode#SPIN} pauses. In other modes, taking the lock is then
-     * {@link Status#BAD_ARGUMENT}.
+     * Sets how long a wait with {@link WaitMode#SPIN} pauses between tries. In other modes,
+     * acquiring the lock then throws {@link Status#BAD_ARGUMENT}.
      *
      * @param backoff the pauses
      * @return a lock with this option
@@ -186,13 +183,13 @@ public final class NamedLock {
     // ---- taking it -------------------------------------------------------------------------------
 
     /**
-     * Takes the lock if it is free, without waiting for a holder. While the store is silent, it
-     * takes as long as {@link #ioTimeout(Duration)} says, 1 s by default.
+     * Acquires the lock if it is free. It never waits for the holder. It does wait for the store's
+     * answer, up to {@link #ioTimeout(Duration)}, 1 s by default.
      *
-     * @return a lease, or {@code null} when somebody else has it; {@code try (Lease lease = ...)}
-     *     accepts both
-     * @throws LeaseholdException {@link Status#UNKNOWN}, with nothing held, or what kept the store
-     *     from answering
+     * @return a lease, or {@code null} if another client holds the lock;
+     *     {@code try (Lease lease = ...)} accepts both
+     * @throws LeaseholdException {@link Status#UNKNOWN}, or the reason why the store did not
+     *     answer; you do not hold the lock
      */
     public Lease tryAcquire() {
         try {
@@ -204,25 +201,25 @@ public final class NamedLock {
     }
 
     /**
-     * Takes the lock, waiting for it as long as {@link #waitAtMost(Duration)} says. While the store
-     * is silent, it takes as long as {@link #ioTimeout(Duration)} says at least, 1 s by default.
-     * Interrupting the thread ends the wait within 150 ms, or within that time while the store does
-     * not answer.
+     * Acquires the lock, and waits for it up to {@link #waitAtMost(Duration)}. While the store does
+     * not answer, it takes at least {@link #ioTimeout(Duration)}, 1 s by default. Interrupting the
+     * thread ends the wait within 150 ms. While the store does not answer, it ends the wait within
+     * {@code ioTimeout}.
      *
      * @return a lease
      * @throws InterruptedException the thread was interrupted; nothing is held
      * @throws LeaseTimeoutException the lock stayed taken
-     * @throws LeaseholdException {@link Status#CLOSED} when the client was closed meanwhile;
-     *     {@link Status#WOULD_DEADLOCK} when the wait has no limit and this thread took the lock
-     *     that is held; others as for {@link #tryAcquire()}. Once the store has answered this
-     *     client, a wait outlasts an outage of it.
+     * @throws LeaseholdException {@link Status#CLOSED} if the client was closed during the wait;
+     *     {@link Status#WOULD_DEADLOCK} if the wait has no limit and this thread itself acquired
+     *     the lease that holds the lock; others as for {@link #tryAcquire()}. Once the store has
+     *     answered this client, a wait outlasts an outage of the store.
      */
     public Lease acquire() throws InterruptedException {
         return take(options.waitMs() == Native.FOREVER ? Native.FOREVER : Native.NOT_SET);
     }
 
     /**
-     * The same with a limit of its own.
+     * As {@link #acquire()}, with another limit to the wait.
      *
      * @param wait zero tries once
      * @return a lease
@@ -277,10 +274,10 @@ public final class NamedLock {
     }
 
     /**
-     * Takes the lock without a thread that waits, for as long as {@link #waitAtMost(Duration)} says.
-     * Any number of such waits, in the order of coming among all who wait, need a few threads of the
-     * client and one that completes the futures. What depends on a future runs on that one, and must
-     * not block it: use {@code thenApplyAsync} and the like, or
+     * Acquires the lock without a waiting thread, and waits up to {@link #waitAtMost(Duration)}.
+     * Any number of these waits need only a few threads of the client, and one that completes the
+     * futures. They queue with all other waiters. Dependent stages run on the thread that completes
+     * the future and must not block it: use {@code thenApplyAsync} and similar methods, or
      * {@link #acquireAsync(Duration, Executor)}.
      *
      * <pre>{@code
@@ -292,15 +289,15 @@ public final class NamedLock {
      * }</pre>
      *
      * @return a future lease. It completes exceptionally with what {@link #acquire()} throws.
-     *     Cancelling it, or completing it in another way, leaves the queue and no lock behind; so it
-     *     is with this future itself, not with one that was made of it.
+     *     If you cancel this future, or complete it yourself, the wait leaves the queue and holds
+     *     no lock. That is true for this future only, not for dependent stages.
      */
     public CompletableFuture<Lease> acquireAsync() {
         return acquireAsync(Native.NOT_SET, Runnable::run);
     }
 
     /**
-     * The same with a limit of its own.
+     * As {@link #acquireAsync()}, with another limit to the wait.
      *
      * @param wait zero tries once
      * @return a future lease, as of {@link #acquireAsync()}
@@ -310,7 +307,8 @@ public final class NamedLock {
     }
 
     /**
-     * The same, completed by an executor. What depends on the future runs there and may block.
+     * As {@link #acquireAsync()}, with another limit to the wait, and completed by an executor. Dependent stages
+     * run there and may block.
      *
      * @param wait zero tries once
      * @param executor completes the future
@@ -332,15 +330,16 @@ public final class NamedLock {
     }
 
     /**
-     * Goes on with a lease that another process took and let go of with {@link Lease#detach()}: a
-     * web request takes it, a worker releases it. Asks nobody; the lease may be relied on after
-     * its first successful {@link Lease#extend()}, which only one of several gets who attach it, and
-     * nobody where it was not detached with this token and fence.
+     * Continues a lease that another process has acquired and handed over with
+     * {@link Lease#detach()}: a web request acquires it, a worker releases it. It does not contact
+     * the store. Rely on the lease only after its first successful {@link Lease#extend()}. If
+     * several processes attach the same lease, the {@code extend()} of only one succeeds. With a
+     * wrong token or fence, none does.
      *
      * @param token the token there
      * @param fence the fence there
      * @return a lease, not valid yet
-     * @throws LeaseholdException {@link Status#BAD_ARGUMENT} for what can be no token or fence
+     * @throws LeaseholdException {@link Status#BAD_ARGUMENT} if the token or fence is malformed
      */
     public Lease attach(String token, long fence) {
         try {
@@ -351,9 +350,9 @@ public final class NamedLock {
     }
 
     /**
-     * Looks who has the lock and who waits for it, without touching it.
+     * Asks the store who holds the lock and who waits for it. It changes nothing.
      *
-     * @return what was to be seen
+     * @return the state of the lock when the store answered
      * @throws LeaseholdException what kept the store from answering, by {@code io_timeout}
      */
     public LockState inspect() {
@@ -366,12 +365,12 @@ public final class NamedLock {
     }
 
     /**
-     * Frees a lock that somebody else has and does not give: for people, not for programs. The first
-     * waiter is handed it at once, under a larger fence. Nothing stops the holder before its next
-     * renewal, when its lease is lost, and its event, exception and log say who broke it.
+     * Frees a lock whose holder does not release it. It is for operators, not for programs. The
+     * store hands the lock to the first waiter at once, with a larger fence. The holder learns of
+     * it at its next renewal: its lease is lost, and its event, exception and log name {@code by}.
      *
      * @param by who does it, such as {@code root@web-3}
-     * @return the fence of the lease that is over; empty when nobody has the lock
+     * @return the fence of the lease that it ended; empty if the lock was free
      * @throws LeaseholdException what kept the store from answering, by {@code io_timeout}
      */
     public OptionalLong breakHeld(String by) {
@@ -379,13 +378,13 @@ public final class NamedLock {
     }
 
     /**
-     * The same for the lease with this fence alone.
+     * Frees the lock as {@link #breakHeld(String)} does, but only from the lease with this fence.
      *
      * @param by who does it
-     * @param ifFence as {@link LockState#fence()} tells it of a lock that is held with one
-     * @return its fence; empty when nobody has the lock, or another lease
-     * @throws LeaseholdException what kept the store from answering, by {@code io_timeout}; or that this
-     *     is no fence, such as the 0 of a lock that was free
+     * @param ifFence the {@link LockState#fence()} of a held lock
+     * @return its fence; empty if the lock was free, or another lease holds it
+     * @throws LeaseholdException what kept the store from answering, by {@code io_timeout}; or that
+     *     {@code ifFence} is no fence, such as the 0 of a free lock
      */
     public OptionalLong breakHeld(String by, long ifFence) {
         if (ifFence < 1) {
@@ -406,7 +405,7 @@ public final class NamedLock {
     /**
      * This lock for code that is written against {@link java.util.concurrent.locks.Lock}.
      *
-     * @return a lock that belongs to the thread that takes it
+     * @return a lock that belongs to the thread that acquires it
      */
     public LeaseholdLock asLock() {
         return new LeaseholdLock(this);

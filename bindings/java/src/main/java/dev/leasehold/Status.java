@@ -1,26 +1,26 @@
 package dev.leasehold;
 
 /**
- * What a call came to, in the words that Leasehold has in every language. Outcomes come first,
- * errors later. More may come: treat what you do not know as an error.
+ * The result of a call, with the same names in every language. Outcomes come first, then errors.
+ * Later versions may add more: treat a status that you do not know as an error.
  */
 public enum Status {
-    /** Somebody else has the lock: {@link NamedLock#tryAcquire()} then returns {@code null}. */
+    /** Another client holds the lock: {@link NamedLock#tryAcquire()} then returns {@code null}. */
     BUSY(1),
     /** The wait ran out: a {@link LeaseTimeoutException}. */
     TIMEOUT(2),
     /** The waiting thread was interrupted: an {@link InterruptedException}. */
     INTERRUPTED(3),
-    /** The lease was not held any more: a {@link LeaseLostException}. */
+    /** You no longer hold the lock: a {@link LeaseLostException}. */
     LOST(4),
     /**
-     * Whether the store did it is not known. Nothing counts as held that was not before; a lock
-     * that may have been taken is being given back.
+     * The store did not answer, so the outcome is not known. A lock that you did not hold before
+     * counts as not held. If the store did grant it, the client releases it in the background.
      */
     UNKNOWN(5),
     /** An argument that can never work: a bad name, option or URL. */
     BAD_ARGUMENT(-1),
-    /** A handle that is wrong. Java never meets it: it is {@link #CLOSED} or {@link #LOST}. */
+    /** A wrong handle. Java never reports it: it is {@link #CLOSED} or {@link #LOST}. */
     HANDLE(-2),
     /** The client is closed. */
     CLOSED(-3),
@@ -34,7 +34,7 @@ public enum Status {
     WOULD_DEADLOCK(-7),
     /** The store cannot be reached. */
     REFUSED(-8),
-    /** The store did not answer in time; nothing was asked of it yet. */
+    /** The store did not answer in time. No lock was requested or changed. */
     NO_ANSWER(-9),
     /** The store did not accept the user or the password. */
     AUTH(-10),
@@ -48,21 +48,21 @@ public enum Status {
     READ_ONLY(-14),
     /** The store is out of memory. */
     OUT_OF_MEMORY(-15),
-    /** The store is up and cannot serve at the moment: loading, busy, failing over. */
+    /** The store is up but cannot serve at the moment: it is loading, busy, or failing over. */
     UNAVAILABLE(-16),
-    /** Something that this process needs has run out: connections, descriptors, threads. */
+    /** This process has run out of connections, descriptors or threads. */
     EXHAUSTED(-17),
     /** The file of an embedded store cannot be used. */
     STORAGE(-18),
     /** The store answered something that this library does not understand. */
     PROTOCOL(-19),
-    /** Too few replicas acknowledged the grant; the lock was given back. */
+    /** Too few replicas acknowledged the grant. The lock was released. */
     NOT_REPLICATED(-20),
-    /** Too few servers of the quorum answered; nothing is held. */
+    /** Too few servers of the quorum answered. You do not hold the lock. */
     NO_QUORUM(-21),
     /** The disk that the store writes to is full, or a quota there is used up. */
     DISK_FULL(-22),
-    /** An error that this version of the Java classes has no word for. */
+    /** An error that this version of the Java classes does not know. */
     OTHER(Integer.MIN_VALUE);
 
     private static final Status[] ALL = values();
@@ -74,7 +74,7 @@ public enum Status {
     }
 
     /**
-     * The number that C knows it by.
+     * The number of this status in the C interface.
      *
      * @return a number above 0 for an outcome, below 0 for an error
      */
@@ -83,7 +83,7 @@ public enum Status {
     }
 
     /**
-     * Whether the same call can succeed later without anybody changing anything.
+     * Whether the same call may succeed later, with nothing changed.
      *
      * @return whether it is worth trying again
      */

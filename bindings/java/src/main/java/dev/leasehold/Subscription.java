@@ -1,8 +1,11 @@
 package dev.leasehold;
 
-/** That a listener is told of events, until this is closed. */
+/** The subscription of a listener, until you close it. */
 public interface Subscription extends AutoCloseable {
-    /** Ends it: the listener is told of one more event at most, which is under way. */
+    /**
+     * Ends the subscription. At most one more call of the listener, which has begun already, goes
+     * on.
+     */
     @Override
     void close();
 }

@@ -1,16 +1,15 @@
 package dev.leasehold;
 
-/** How a wait for a lock goes; see {@link NamedLock#waitMode(WaitMode)}. */
+/** How waiters wait for a lock; see {@link NamedLock#waitMode(WaitMode)}. */
 public enum WaitMode {
     /**
-     * In a queue where the store has one, in the order of coming; where the server refuses what
-     * that needs (the right to subscribe to a channel), by asking again and again.
+     * They queue in the order of arrival, if the store has a queue. If the server denies the right
+     * to subscribe to a channel, they poll.
      */
     AUTO(0),
     /**
-     * By asking again and again, in no order: for names that are shared with other libraries, whose
-     * releases tell nobody. A thread that spins comes after all who
-     * queue for the name.
+     * They poll, in no order. It is for names shared with other libraries, whose releases notify no
+     * waiter. A thread that polls comes after all waiters in the queue.
      */
     SPIN(1);
 

@@ -1,8 +1,8 @@
-//! Rejecting a duplicate request: the try-lock, which never waits.
+//! Rejecting a duplicate request: a try, which does not wait for the holder.
 //!
-//! Somebody clicks twice, or a proxy sends a request again. The first one takes a lock that is
-//! named after the request; the others find it taken and are turned away at once. Afterwards the
-//! lock is left to run out, so that a late duplicate is turned away too.
+//! A user clicks twice, or a proxy sends a request again. The first request acquires a lock that is
+//! named after it. The server rejects the others at once, since the lock is held. After the answer the
+//! lock stays held until its ttl has passed, so that the server rejects a late duplicate too.
 //!
 //! `cargo run --features sqlite --example duplicate_request` uses the store that `LEASEHOLD_URL`
 //! names, or else the embedded one.

@@ -1,9 +1,9 @@
-//! Servers that fail while a lock is held: what becomes of it on one Redis, what the guard against
-//! lost data changes, and what a quorum of three makes of it.
+//! Servers that fail while a lock is held: on one Redis, on one with the guard against lost data, and
+//! on a quorum of three.
 //!
-//! `cargo run --example failover` starts its own servers: `redis-server` has to be installed. They
-//! keep nothing on disk, so one that is killed comes back without its data, as a replica does that
-//! had not received a lock when it was made the master.
+//! `cargo run --example failover` starts its own servers, so `redis-server` has to be installed. They
+//! keep nothing on disk: a server that is killed comes back without its data. So does a replica that
+//! had not received a lock when it became the master.
 
 use std::error::Error;
 use std::hash::{BuildHasher, RandomState};
@@ -67,7 +67,7 @@ fn one_guarded_server(name: &str) -> Outcome {
     let mut server = Server::start()?;
     let url = format!("{}?guard_data_loss=yes&max_ttl={LONGEST:?}", server.url());
     let (a, b) = (Client::open(&url)?, Client::open(&url)?);
-    // As `leasehold init` does, once: it is new, and nobody relies on it.
+    // As `leasehold init` does, once: the server is new, and no client relies on a lease there.
     a.initialize(false)?;
     let first = a.lock(name).ttl(LONGEST).acquire()?;
     let fence = first.fence();
@@ -141,7 +141,7 @@ struct Server {
 
 impl Server {
     fn start() -> Result<Server, Box<dyn Error>> {
-        // The port is free now, and might be somebody else's in a moment.
+        // The port is free now, but another program might use it in a moment.
         for _ in 0..5 {
             let folder = tempfile::tempdir()?;
             let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();

@@ -1,8 +1,8 @@
-//! Handing a lease on: a web request takes the lock, and a worker in another process releases it.
+//! Handing over a lease: a web request acquires the lock, and a worker in another process releases it.
 //!
-//! The request detaches its lease and puts token and fence into the job. The worker attaches
-//! them. From then on it is the worker's lease: relied on from its first successful `extend`,
-//! renewed by the worker's client, and released by the worker.
+//! The request detaches its lease and puts token and fence into the job. The worker attaches the
+//! lease and may rely on it after its first successful `extend`. The worker's client then renews it,
+//! and the worker releases it.
 //!
 //! `cargo run --features sqlite --example hand_on` starts the worker as a process of its own. It
 //! uses the store that `LEASEHOLD_URL` names, or else the embedded one.
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use leasehold::{Client, ErrorKind, Token};
 
-/// What the worker exits with when the lease was lost on the way.
+/// The worker's exit status if the lease was lost before it was attached.
 const TOO_LATE: i32 = 75;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -38,7 +38,7 @@ fn web() -> Result<(), Box<dyn Error>> {
     assert!(lock.inspect()?.holder.is_none());
     println!("web:    the worker has released it\n");
 
-    // The ttl covers the time in the queue. A job that lies there for longer comes too late.
+    // The ttl covers the time in the queue. A job that waits there for longer comes too late.
     let lease = lock.clone().ttl(Duration::from_millis(200)).try_acquire()?.ok_or("taken")?;
     println!("web:    took it again, for 200 ms only, and let go of it");
     let (token, fence) = lease.detach()?;
@@ -51,8 +51,8 @@ fn web() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Puts a job into the queue. By standard input, not as arguments: a process that knows the token
-/// can release the lock, and everybody on a machine can read its command lines.
+/// Puts a job into the queue: by standard input, not as arguments. Every user of a machine can read
+/// its command lines, and a process that knows the token can release the lock.
 fn run_worker(name: &str, token: Token, fence: u64) -> Result<Option<i32>, Box<dyn Error>> {
     let mut worker =
         Command::new(std::env::current_exe()?).arg("worker").stdin(Stdio::piped()).spawn()?;

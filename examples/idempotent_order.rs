@@ -1,8 +1,8 @@
-//! An order that is placed once, although the client sends it again and a server falls asleep.
+//! An order that is placed once, although the client sends it again and a server is paused.
 //!
-//! The lock keeps two servers from working on one order at the same time. What makes it safe is
-//! the table: it remembers the result, so that a repetition finds it; and it remembers the largest
-//! fence, so that a server that slept through the end of its lease cannot write any more.
+//! The lock keeps two servers from working on one order at the same time. The table makes it safe. It
+//! remembers the result, so that a repeated request gets the same answer. It remembers the largest
+//! fence too, so that a server that was paused beyond the end of its lease can no longer write.
 //!
 //! `cargo run --features sqlite --example idempotent_order` uses the store that `LEASEHOLD_URL`
 //! names, or else the embedded one.
@@ -29,8 +29,8 @@ struct Row {
 }
 
 impl Orders {
-    /// A worker shows its fence first; from then on no earlier holder gets through. Gives
-    /// the receipt if the order has been placed before.
+    /// A worker shows its fence first. From then on the table rejects earlier holders. Returns the
+    /// receipt if the order has been placed before.
     fn begin(&mut self, order: &str, fence: u64) -> Result<Option<String>, String> {
         let row = self.rows.entry(order.to_owned()).or_default();
         if fence < row.fence {
@@ -51,7 +51,7 @@ impl Orders {
     }
 }
 
-/// What a server does with an order.
+/// A server handles an order.
 fn handle(client: &Client, orders: &mut Orders, order: &str) -> Result<String, Box<dyn Error>> {
     let lease = client.lock(format!("order:{order}")).acquire()?;
     let receipt = match orders.begin(order, lease.fence())? {

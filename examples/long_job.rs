@@ -1,9 +1,8 @@
-//! A long job: renewed in the background, with an upper bound, and told before its lease ends.
+//! A long job: its lease is renewed in the background, up to a limit, and it hears before that ends.
 //!
-//! The ttl says how soon somebody else can go on after a crash, so it is short. Renewal makes a
-//! living holder's lease last longer than that, and `max_hold` is where it ends: a job that hangs
-//! does not keep the lock for ever. The job watches the events of its client and stops in order
-//! when it hears `AtRisk`.
+//! The ttl says how soon another process can continue after a crash, so it is short. Renewal keeps
+//! the lease of a living holder beyond that, up to `max_hold`: a job that hangs does not hold the lock
+//! for ever. The job watches the events of its client and stops in order when it hears `AtRisk`.
 //!
 //! `cargo run --features sqlite --example long_job` uses the store that `LEASEHOLD_URL` names, or
 //! else the embedded one.
@@ -19,7 +18,7 @@ const TTL: Duration = Duration::from_secs(2);
 const MAX_HOLD: Duration = Duration::from_secs(4);
 const STEPS: u32 = 120;
 
-/// Goes on after step `done` until all is done or the lease is about to end; says how far it came.
+/// Continues after step `done` until all is done or the lease is about to end. Returns the last step.
 fn work(lease: &Lease, events: &Events, mut done: u32) -> Result<u32, leasehold::Error> {
     while done < STEPS && lease.is_valid() {
         thread::sleep(Duration::from_millis(32));
@@ -66,7 +65,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
         assert!(held < MAX_HOLD, "it went on beyond the bound");
         stopped_in_time += u32::from(held > TTL);
-        // The step is saved while the lease still stands; others have their turn now.
+        // The step is saved while the lease is valid. Now another process may acquire the lock.
         lease.release()?;
     }
     assert_eq!(saved, STEPS, "the job came to its end");

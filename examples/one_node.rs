@@ -1,7 +1,7 @@
 //! A job that one node of many runs, once per interval.
 //!
-//! Every node has the same timetable and tries the same lock. The one that gets it runs the job
-//! and leaves the lock taken until the interval is over, even if the node goes away meanwhile.
+//! Every node has the same timetable and tries the same lock. The node that acquires it runs the job
+//! and leaves the lock held until the interval is over, even if the node stops before that.
 //!
 //! `cargo run --features sqlite --example one_node` starts its nodes as processes of their own. It
 //! uses the store that `LEASEHOLD_URL` names, or else the embedded one.

@@ -1,5 +1,4 @@
-//! The short story: take a lock, prove to the resource that you are the latest holder, give it
-//! back.
+//! The short story: acquire a lock, send its fence to the resource, and release it.
 //!
 //! `cargo run --features sqlite --example story` uses the store that `LEASEHOLD_URL` names, or
 //! else the embedded one.
@@ -10,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use leasehold::{Client, ErrorKind};
 
-/// What the lock protects. It remembers the largest fence that it has seen, and refuses a smaller
-/// one: that is all a resource has to do.
+/// The resource that the lock protects. It remembers the largest fence that it has seen, and rejects
+/// a smaller one. A resource needs nothing more.
 #[derive(Default)]
 struct Till {
     largest_fence: u64,

@@ -1,7 +1,7 @@
-//! A thousand tasks of one thread take turns, and none of them blocks it.
+//! A thousand tasks on one thread wait for locks, and none of them blocks the thread.
 //!
-//! Each task waits for the lock of one of 50 accounts and changes the account. What waits costs no
-//! thread; a task that runs out of patience is dropped, and with it its place in the queue.
+//! Each task waits for the lock of one of 50 accounts and changes the account. A waiting task needs no
+//! thread. A task that stops waiting is dropped, and leaves the queue.
 //!
 //! `cargo run --features sqlite --example tasks` uses the store that `LEASEHOLD_URL` names, or else
 //! the embedded one. It runs on tokio; any other executor does as well.
@@ -17,7 +17,7 @@ use leasehold::Client;
 const TASKS: usize = 1000;
 const ACCOUNTS: usize = 50;
 
-/// A resource that refuses what comes late: see `Lease::fence`.
+/// A resource that rejects late writes: see `Lease::fence`.
 #[derive(Clone, Copy, Default)]
 struct Account {
     entries: usize,

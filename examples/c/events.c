@@ -1,8 +1,8 @@
 /*
- * Work in a loop that polls, and be told in it when a lease is lost.
+ * Work in a loop that polls, and hear in it when a lease is lost.
  *
- * Two leases end without their holder's doing: one has been held as long as its lock allows, the
- * other one is taken away. `make && ./events` uses the store that LEASEHOLD_URL names, or else a
+ * Two leases are lost: one has been held for as long as its lock allows, and another program releases
+ * the other one. `make && ./events` uses the store that LEASEHOLD_URL names, or else a
  * file of yours.
  */
 #define _POSIX_C_SOURCE 200809L /* clocks, also for a compiler that is told -std=c11 */
@@ -20,7 +20,7 @@
 
 #include <leasehold.h>
 
-/* What does not go as the comments say ends the program. */
+/* Ends the program if a step does not go as the comments say. */
 static void need(bool so, const char *what, leasehold_error *error)
 {
     if (so)
@@ -54,12 +54,12 @@ static void start(struct job *job, const char *what, leasehold_client *client, i
     leasehold_lock_set_max_hold_ms(lock, most_ms);
     status = leasehold_lock_try_acquire(lock, &job->lease, &error);
     need(status == LEASEHOLD_OK, "take a lock that nobody else knows", error);
-    /* The lease goes on without it. */
+    /* The lease does not need it any more. */
     leasehold_lock_free(lock);
     printf("The %s begins, with fence %" PRIu64 ".\n", what, leasehold_lease_fence(job->lease));
 }
 
-/* Another process that knows the token, as a tool that tidies up might. */
+/* Another process that knows the token, such as a tool that cleans up. */
 static void take_away(struct job *job)
 {
     leasehold_error *error = NULL;
@@ -82,7 +82,7 @@ static void take_away(struct job *job)
     printf("Somebody takes the lock of the %s away.\n", job->what);
 }
 
-/* Reads what has happened until nothing is left: then the descriptor is not readable any more. */
+/* Reads all events. Then the descriptor is no longer readable. */
 static void read_events(leasehold_events *events, struct job *jobs, size_t count)
 {
     leasehold_error *error = NULL;
@@ -90,7 +90,7 @@ static void read_events(leasehold_events *events, struct job *jobs, size_t count
     leasehold_status status;
 
     while ((status = leasehold_events_next_within(events, 0, &event, &error)) == LEASEHOLD_OK) {
-        /* The name and the fence say which lease it is about. */
+        /* Name and fence identify the lease. */
         for (size_t i = 0; i < count; i++) {
             struct job *job = &jobs[i];
             if (leasehold_event_fence(event) != leasehold_lease_fence(job->lease) ||
@@ -113,7 +113,7 @@ static void read_events(leasehold_events *events, struct job *jobs, size_t count
     need(status == LEASEHOLD_TIMEOUT, "read events", error);
 }
 
-/* What a release says of a lease that was lost. */
+/* A release reports that the lease was lost. */
 static void stop(struct job *job)
 {
     leasehold_error *error = NULL;
@@ -137,13 +137,13 @@ int main(void)
     leasehold_status status = leasehold_client_open_env(&client, &error);
     need(status == LEASEHOLD_OK, "open a client", error);
     printf("The locks are kept in %s.\n", leasehold_client_store(client));
-    /* From now on: so it comes before the leases. */
+    /* It gets events from now on, so it is made before the leases. */
     status = leasehold_client_events(client, &events, &error);
     need(status == LEASEHOLD_OK, "subscribe to events", error);
     start(report, "report", client, 1500);
     start(reindex, "reindex", client, LEASEHOLD_FOREVER);
 
-    /* What else there is to do in this loop: a step of work each 200 ms. */
+    /* The other work of this loop: a step each 200 ms. */
     int timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC);
     struct itimerspec each = {{0, 200000000}, {0, 200000000}};
     need(timer >= 0 && timerfd_settime(timer, 0, &each, NULL) == 0, "start a timer", NULL);

@@ -1,5 +1,5 @@
 /*
- * The short story: take a lock, prove to the resource that you are the latest holder, give it back.
+ * The short story: acquire a lock, send its fence to the resource, and release it.
  *
  * `make && ./hold` uses the store that LEASEHOLD_URL names, or else a file of yours.
  */
@@ -13,8 +13,8 @@
 
 #include <leasehold.h>
 
-/* What the lock protects. It remembers the largest fence that it has seen, and refuses a smaller
- * one: that is all a resource has to do. */
+/* The resource that the lock protects. It remembers the largest fence that it has seen, and rejects a
+ * smaller one. A resource needs nothing more. */
 struct till {
     uint64_t largest_fence;
     unsigned charged;
@@ -29,7 +29,7 @@ static bool charge(struct till *till, unsigned amount, uint64_t fence)
     return true;
 }
 
-/* What does not go as the story says ends the program. */
+/* Ends the program if a step does not go as the story says. */
 static void need(bool so, const char *what, leasehold_error *error)
 {
     if (so)
@@ -59,7 +59,7 @@ int main(void)
     need(status == LEASEHOLD_OK, "make a lock", error);
     leasehold_lock_set_ttl_ms(stock, 10000);
 
-    /* Without waiting. Somebody else having it is no error: LEASEHOLD_BUSY. */
+    /* Without waiting for a holder. If another client holds it, that is no error: LEASEHOLD_BUSY. */
     status = leasehold_lock_try_acquire(stock, &first, &error);
     need(status == LEASEHOLD_OK, "take a lock that nobody else knows", error);
     uint64_t old_fence = leasehold_lease_fence(first);
@@ -83,7 +83,7 @@ int main(void)
     need(status == LEASEHOLD_TIMEOUT, "be told that the wait ran out", error);
     printf("The second one waits for 300 ms, and is told: %s.\n", leasehold_status_message(status));
 
-    /* LEASEHOLD_OK says that it was ours to the end. */
+    /* LEASEHOLD_OK: we held the lock to the end. */
     status = leasehold_lease_release(first, &error);
     need(status == LEASEHOLD_OK, "release what we hold", error);
     leasehold_lease_free(first);
@@ -103,7 +103,7 @@ int main(void)
            " is smaller.\n",
            old_fence);
 
-    /* Freeing releases too, and tells nobody how it went. */
+    /* Freeing releases too, but does not report the outcome. */
     leasehold_lease_free(second);
     leasehold_lock_state *state;
     status = leasehold_lock_inspect(stock, &state, &error);

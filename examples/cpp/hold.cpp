@@ -1,5 +1,5 @@
-// The short story: take a lock as one takes a std::mutex, prove to the resource that you are the
-// latest holder, give it back. Then two locks at once.
+// The short story: acquire a lock like a std::mutex, send its fence to the resource, and release it.
+// Then two locks at once.
 //
 //     make && ./hold
 //
@@ -20,8 +20,8 @@
 
 using namespace std::chrono_literals;
 
-// What the lock protects. It remembers the largest fence that it has seen, and refuses a smaller
-// one: that is all a resource has to do.
+// The resource that the lock protects. It remembers the largest fence that it has seen, and rejects a
+// smaller one. A resource needs nothing more.
 class till {
 public:
     bool charge(int amount, std::uint64_t fence) {
@@ -65,14 +65,14 @@ static void one_lock(const leasehold::client &client) {
         expect(!theirs.try_lock(), "two holders at once");
         std::cout << "Somebody else tries, and is told at once that it is taken.\n";
 
-        // A std::unique_lock that waits for a time may come back without the lock: look at it.
+        // A std::unique_lock with a limit may return without the lock: check it.
         const std::unique_lock late{theirs, 300ms};
         expect(!late.owns_lock(), "two holders at once");
         std::cout << "The second one waits for 300 ms, and its std::unique_lock owns nothing.\n";
     } else {
         throw std::runtime_error{"nobody else knows this name, and yet it is taken"};
     }
-    // A mutex that is shared by machines can be lost, so there is something to ask.
+    // A mutex that machines share can be lost, so ask how it ended.
     expect(!stock.unlock_error(), "it was lost");
     std::cout << "Ours goes out of scope: it was ours to the end, and it is free.\n";
 
@@ -89,8 +89,8 @@ static void one_lock(const leasehold::client &client) {
     std::cout << "The second one gives it back in the way that would have told of a loss.\n";
 }
 
-// Two accounts, and threads that move money between them in both directions: std::scoped_lock takes
-// both locks without a deadlock, whatever the order.
+// Two accounts, and threads that move money between them in both directions: std::scoped_lock
+// acquires both locks without a deadlock, whatever their order.
 static void two_locks(const leasehold::client &client) {
     leasehold::mutex mine{client, unused_name("account")};
     leasehold::mutex yours{client, unused_name("account")};

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Replaces a file by standard input, unless a later holder of the lock was here:
+# Replaces a file by standard input, unless a later holder of the lock has already written:
 #
 #     leasehold run report -- sh -c './report | examples/fences/file.sh /srv/report.html'
 #
@@ -18,7 +18,7 @@ is_fence() {
 }
 is_fence "$fence" || { echo "$0: $fence is no fence" >&2 && exit 64; }
 
-# Read before anybody else has to wait.
+# Reads its input first, so that no other writer waits for that.
 new=$(mktemp "$file.XXXXXX")
 noted=
 trap 'rm -f "$new" "$noted"' EXIT
@@ -37,7 +37,7 @@ if [ "$fence" -lt "$last" ]; then
     exit 1
 fi
 sync "$new"
-# Noted first: who is killed in between has written nothing, and its fence counts.
+# The fence first: a writer that is killed in between has written nothing, and its fence counts.
 if [ "$fence" != "$last" ]; then
     noted=$(mktemp "$file.XXXXXX")
     echo "$fence" >"$noted"

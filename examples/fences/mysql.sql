@@ -1,4 +1,4 @@
--- What lets MySQL and MariaDB refuse a late writer.
+-- Makes MySQL and MariaDB reject a late writer.
 
 -- For a transaction that writes several rows, or tables without a fence: `check_fence` of Python and
 -- Java compares here. One row for each name, which stays locked until the transaction ends.
@@ -8,8 +8,8 @@ CREATE TABLE IF NOT EXISTS leasehold_fences (
     writes bigint       NOT NULL
 ) ENGINE = InnoDB;
 
--- For rows with a column `fence`: an update with a smaller one than the row has is an error. One that
--- does not set the fence passes, so every update sets it:
+-- For rows with a column `fence`. An update with a smaller fence than the row has is an error. An update
+-- that does not set the fence passes, so set it in every update:
 --
 --     UPDATE stock SET count = 16, fence = 1763920000000042 WHERE sku = 17;
 --

@@ -1,8 +1,8 @@
--- Writes a value unless a later holder of the lock was here:
+-- Writes a value unless a later holder of the lock has already written:
 --
 --     redis-cli --eval redis.lua '{stock:17}' '{stock:17}:fence' , "$LEASEHOLD_FENCE" 16
 --
--- KEYS  the value's, and its fence's: in a Cluster, of one slot, which the braces say
+-- KEYS  that of the value, and that of its fence. In a Cluster both need the same slot: hence the braces
 -- ARGV  the fence, and the value
 --
 -- Answers OK, or an error that begins with LATE, and then nothing is changed. The key of the fence must

@@ -1,5 +1,5 @@
-"""Writes an object unless a later holder of the lock was here, on S3 and what has its conditional
-writes."""
+"""Writes an object unless a later holder of the lock has already written. It works on S3 and on stores
+with the same conditional writes."""
 
 import re
 from contextlib import closing

@@ -1,11 +1,11 @@
-//! SETNX, GET, GETSET: the key's value is the moment when the lock ends, by the clock of the
-//! client that wrote it.
+//! SETNX, GET, GETSET: the key's value is the time when the lock ends, by the clock of the client
+//! that wrote it.
 
 use std::time::Duration;
 
 use crate::{Outcome, Redis};
 
-/// The recipe as it is found in books and old manuals. The clock is the caller's own.
+/// The recipe of books and old manuals. The clock is the caller's own.
 struct ByHand<'a> {
     redis: &'a mut Redis,
     name: &'a str,
@@ -26,7 +26,7 @@ impl ByHand<'_> {
         Ok(self.redis.get(self.name)?.and_then(|end| end.parse().ok()))
     }
 
-    /// The lock has ended: who still finds the old value in the exchange has won.
+    /// The lock has ended: the client that still finds the old value in the exchange has won.
     fn take_over(&mut self, seen: u64, end: u64) -> redis::RedisResult<bool> {
         let before: Option<u64> =
             redis::cmd("GETSET").arg(self.name).arg(end).query(&mut self.redis.by_hand)?;

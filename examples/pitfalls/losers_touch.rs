@@ -30,7 +30,7 @@ pub(crate) fn show(redis: &mut Redis, name: &str) -> Outcome {
 
     println!("   with Leasehold:");
     let lock = redis.leasehold()?.lock(name).ttl(Duration::from_secs(5)).renew(false);
-    // Nobody keeps it alive from here on, as if its holder had died.
+    // No client renews it from here on, as if its holder had died.
     lock.acquire()?.let_expire()?;
     println!("     A takes the lock for 5 s and dies.");
     let before = redis.ttl_ms(name)?;

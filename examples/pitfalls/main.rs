@@ -1,8 +1,8 @@
 //! Four locks on Redis that people write by hand, each shown going wrong against a real server,
 //! and the same scenario with Leasehold.
 //!
-//! None of it is left to chance: who does what and when is written down step by step, so each of
-//! them goes wrong every time.
+//! Nothing is left to chance: each program acts step by step in a fixed order, so each of the four
+//! locks goes wrong every time.
 //!
 //! `LEASEHOLD_URL=redis://127.0.0.1 cargo run --example pitfalls`. It uses a few names of its own
 //! there and removes them.
@@ -66,7 +66,7 @@ impl Redis {
     }
 }
 
-/// This program again, as a holder that takes a lock and then dies of a `SIGKILL`.
+/// This program again, as a holder that acquires a lock and then dies of a `SIGKILL`.
 fn run_until_it_holds(scheme: &str, name: &str) -> Result<Child, Box<dyn Error>> {
     let mut child = Command::new(std::env::current_exe()?)
         .args([scheme, name])

@@ -1,8 +1,8 @@
-"""A request that must not be handled twice: the second one is turned away at once.
+"""A request that must not be handled twice: the server rejects the second one at once.
 
-A customer clicks twice, or a proxy sends again. The lock is named after the order; a request
-that finds it taken answers 409 and does no work. The fence goes into the database with the order,
-so that even a handler that slept through the end of its lease writes nothing.
+A customer clicks twice, or a proxy sends a request again. The lock is named after the order. If it is
+held, the server answers 409 and does no work. The fence goes into the database with the order, so a
+handler that was paused beyond the end of its lease writes nothing.
 
 `python examples/python/duplicate_request.py`
 """
@@ -18,7 +18,7 @@ import leasehold
 
 
 class Database:
-    """Refuses a write whose fence is smaller than one that it has seen."""
+    """Rejects a write whose fence is smaller than one that it has seen."""
 
     def __init__(self) -> None:
         self.fences: dict[str, int] = {}

@@ -1,8 +1,8 @@
 """A prefork worker, as Celery has them: a task that was queued twice runs once at a time.
 
-The master opens the client, as a module that is imported before the fork does: each worker goes on
-with it. Here the queue is a pipe, and the tasks recount the stock of one article, which two workers
-must not do at once.
+The master opens the client, as a module does that is imported before the fork. Each worker uses this
+client. Here the queue is a pipe, and the tasks recount the stock of one article. Two workers must not
+recount the same article at once.
 
 `python examples/python/prefork_worker.py`
 """

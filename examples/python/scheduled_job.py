@@ -1,8 +1,8 @@
 """A scheduled job of a web application that runs on several nodes: once per interval, on one node.
 
-Each node has a scheduler of its own that starts the job on the minute. The node that takes the lock
-does the work, and leaves the lock taken until the interval is over, so that a node whose clock is
-late finds it done. Here three nodes serve http and the "minute" is a second.
+Each node has a scheduler of its own that starts the job on the minute. The node that acquires the lock
+does the work and leaves the lock held until the interval is over. So a node whose clock is late skips
+the work. Here three nodes serve HTTP, and the "minute" is a second.
 
 `python examples/python/scheduled_job.py`
 """

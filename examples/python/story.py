@@ -1,4 +1,4 @@
-"""The short story: take a lock, prove to the resource that you are the latest holder, give it back.
+"""The short story: acquire a lock, send its fence to the resource, and release it.
 
 `python examples/python/story.py` uses the store that LEASEHOLD_URL names, or else a file of yours.
 """
@@ -10,8 +10,8 @@ import leasehold
 
 
 class Till:
-    """What the lock protects. It remembers the largest fence that it has seen, and refuses a
-    smaller one: that is all a resource has to do."""
+    """The resource that the lock protects. It remembers the largest fence that it has seen, and
+    rejects a smaller one. A resource needs nothing more."""
 
     def __init__(self) -> None:
         self.largest_fence = 0

@@ -15,9 +15,9 @@ import java.util.concurrent.Future;
 /**
  * A service method that rejects duplicate requests, on any number of servers.
  *
- * <p>Somebody clicks twice, or a proxy sends a request again. The first one takes a lock that is named
- * after the request; the others find it taken and are turned away at once. Afterwards the lock is left
- * to run out, so that a late duplicate is turned away too.
+ * <p>A user clicks twice, or a proxy sends a request again. The first request acquires a lock that is
+ * named after it. The server rejects the others at once, since the lock is held. After the answer the
+ * lock stays held until its ttl has passed, so that the server rejects a late duplicate too.
  */
 public final class DuplicateRequest {
     /** How long after an answer the same request counts as a duplicate. */
@@ -57,7 +57,7 @@ public final class DuplicateRequest {
             }
         }
 
-        /** Where the transaction would be. The database refuses a smaller fence than it has seen. */
+        /** Where the transaction would be. The database rejects a smaller fence than it has seen. */
         private Receipt store(String request, boolean paid, long fence) {
             if (!paid) {
                 throw new IllegalArgumentException("the card was refused");
@@ -100,7 +100,7 @@ public final class DuplicateRequest {
                 System.out.println("One comes after the answer: " + e.getMessage() + ".");
             }
 
-            // Only to see when it is forgotten.
+            // Waits only to show when a new request may use the name.
             long start = System.nanoTime();
             client.lock("request:" + request).acquireWithin(REMEMBERED.multipliedBy(5)).close();
             Duration took = Duration.ofNanos(System.nanoTime() - start);

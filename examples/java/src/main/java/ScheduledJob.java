@@ -18,8 +18,8 @@ import java.util.function.LongConsumer;
 /**
  * A scheduled job that one node of many runs, once per interval.
  *
- * <p>Every node has the same timetable and tries the same lock. The one that gets it runs the job and
- * leaves the lock taken until the interval is over, even if the node goes away meanwhile.
+ * <p>Every node has the same timetable and tries the same lock. The node that acquires it runs the job
+ * and leaves the lock held until the interval is over, even if the node stops before that.
  */
 public final class ScheduledJob {
     private static final int NODES = 4;

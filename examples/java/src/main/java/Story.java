@@ -7,13 +7,13 @@ import dev.leasehold.LeaseholdClient;
 import dev.leasehold.NamedLock;
 import java.util.UUID;
 
-/** The short story: take a lock, prove to the resource that you are the latest holder, give it back. */
+/** The short story: acquire a lock, send its fence to the resource, and release it. */
 public final class Story {
     private Story() {}
 
     /**
-     * What the lock protects. It remembers the largest fence that it has seen, and refuses a
-     * smaller one: that is all a resource has to do.
+     * The resource that the lock protects. It remembers the largest fence that it has seen, and
+     * rejects a smaller one. A resource needs nothing more.
      */
     private static final class Till {
         private long largestFence;
@@ -71,7 +71,7 @@ public final class Story {
         }
     }
 
-    /** What does not go as the story says ends the program. */
+    /** Ends the program if a step does not go as the story says. */
     private static void need(boolean so) {
         if (!so) {
             throw new IllegalStateException("the story went another way");

@@ -320,7 +320,7 @@ class Lock:
         ...     lease.extend()
         """
         if not isinstance(token, str) or not isinstance(fence, int):
-            raise TypeError("what goes on is a token, a str, and a fence, an int")
+            raise TypeError("attach() needs a token, a str, and a fence, an int")
         text = token.encode()
         lease = self._ask(_abi.lock_attach, text, len(text), fence)
         assert lease is not None, "nobody is asked"

@@ -1,4 +1,4 @@
-"""redis-py's ``Lock`` for asyncio, on Leasehold: see `leasehold.compat`, of which all holds here too.
+"""redis-py's ``Lock`` for asyncio, on Leasehold. All of `leasehold.compat` is true here too.
 
 >>> import leasehold.compat.aio
 >>> async def work() -> None:
@@ -6,8 +6,8 @@
 ...         await lock.extend(5)
 >>> asyncio.run(work())
 
-`client` is one of Leasehold, or a ``redis.asyncio.Redis``, also of a Sentinel's ``master_for()``; a
-``RedisCluster`` for asyncio is refused. A task that is cancelled while it waits leaves no lock behind.
+`client` is a client of Leasehold, or a ``redis.asyncio.Redis``, also from a Sentinel's ``master_for()``; a
+``RedisCluster`` for asyncio is rejected. A task that is cancelled while it waits holds no lock.
 """
 
 import asyncio
@@ -38,8 +38,8 @@ class _Blocking(_lock.Lock):
 
 
 class Lock:
-    """A drop-in for ``redis.asyncio.lock.Lock``: every method and argument, with the same meaning; see
-    `leasehold.compat` for the one difference."""
+    """A drop-in for ``redis.asyncio.lock.Lock``: every method and argument has the same meaning.
+    `leasehold.compat` has the one difference."""
 
     _theirs = "redis.asyncio.lock"
     #: Scripts of a program's own, as redis-py registers them, and their texts.
@@ -102,7 +102,8 @@ class Lock:
         blocking_timeout: Optional[Number] = None,
         token: Union[str, bytes, None] = None,
     ) -> bool:
-        """Takes the lock; False if it stayed taken. See `leasehold.compat.Lock.acquire()`."""
+        """Acquires the lock. Returns False if another client held it to the end of the wait. See
+        `leasehold.compat.Lock.acquire()`."""
         blocking = self.blocking if blocking is None else blocking
         if blocking_timeout is None:
             blocking_timeout = self.blocking_timeout
@@ -125,19 +126,19 @@ class Lock:
         return True
 
     async def locked(self) -> bool:
-        """Whether anybody has the lock."""
+        """Whether any client holds the lock."""
         return await self._in_thread(lambda lock: lock.locked())
 
     async def owned(self) -> bool:
-        """Whether this object has the lock, as the server sees it."""
+        """Asks the server whether this object holds the lock."""
         token = self._token()
         if token is not None and is_foreign(token):
             return bool(await theirs_of(self, token).owned())
         return await self._in_thread(lambda lock: lock.owned())
 
     async def release(self) -> None:
-        """Gives the lock back. As in redis-py's, the token stays where the server did not answer, and
-        the call can be made again."""
+        """Releases the lock. As in redis-py's, the token stays if the server did not answer, and you can
+        repeat the call."""
         local, token = self.local, self._token()
         if token is None:
             raise self._error(
@@ -154,7 +155,7 @@ class Lock:
         local.token = local.grant = local.lease = None
 
     async def extend(self, additional_time: Number, replace_ttl: bool = False) -> bool:
-        """Adds to the time that is left of the lock, or replaces it."""
+        """Adds to the time that is left, or replaces it."""
         token = self._token()
         if token is not None and self.timeout and self._is_theirs(token, "extend"):
             self.local.lease = None

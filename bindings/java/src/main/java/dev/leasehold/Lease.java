@@ -66,7 +66,7 @@ public final class Lease implements AutoCloseable {
             long lease = handle.get();
             String token = lease == 0 ? "" : Name.decode(Native.token(lease));
             if (token.isEmpty()) {
-                throw new IllegalStateException("the lease was ended, and its token with it");
+                throw new IllegalStateException("the lease has ended, and its token with it");
             }
             return token;
         } finally {
@@ -239,7 +239,7 @@ public final class Lease implements AutoCloseable {
         } catch (LeaseLostException e) {
             throw e;
         } catch (LeaseholdException e) {
-            throw new LeaseLostException("the lease was over before it was released: " + e.getMessage(), e);
+            throw new LeaseLostException("the lease was lost before it was released: " + e.getMessage(), e);
         } finally {
             Reference.reachabilityFence(this);
         }

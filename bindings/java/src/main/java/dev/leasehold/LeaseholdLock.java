@@ -158,7 +158,7 @@ public final class LeaseholdLock implements Lock {
      */
     @Override
     public Condition newCondition() {
-        throw new UnsupportedOperationException("a lock of many processes has no conditions");
+        throw new UnsupportedOperationException("a lock across processes has no conditions");
     }
 
     /**
@@ -246,7 +246,7 @@ public final class LeaseholdLock implements Lock {
     private void checkNotLost(Holds.Hold hold) {
         if (!hold.lease.isValid()) {
             throw new LeaseLostException(
-                    "this thread has lost " + lock.key().quoted() + "; unlock it as often as it was taken");
+                    "this thread has lost " + lock.key().quoted() + "; unlock it as often as it was locked");
         }
     }
 

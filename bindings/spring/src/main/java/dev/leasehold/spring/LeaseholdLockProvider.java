@@ -24,13 +24,13 @@ import net.javacrumbs.shedlock.core.SimpleLock;
  * }
  * }</pre>
  *
- * <p>{@code lockAtMostFor} is the ttl, which is not renewed and is 366 days at most, or the
- * store's {@code max_ttl}. A job that took longer, so that another node may have run it meanwhile, is a
- * warning in the log: what {@code unlock()} threw would replace what the job threw. A store that
- * cannot be reached is a {@link LeaseholdException}, and the job does not run.
+ * <p>{@code lockAtMostFor} is the ttl, which is not renewed. It is at most 366 days, or the store's
+ * {@code max_ttl}. If a job takes longer, another node may run it at the same time, and the log has a
+ * warning. It is no exception, since that would replace what the job throws. If the store cannot be
+ * reached, the job does not run, and {@link LeaseholdException} is thrown.
  */
 public final class LeaseholdLockProvider implements ExtensibleLockProvider {
-    /** No lock is kept for less. */
+    /** The shortest time for which a lock stays held. */
     private static final Duration SHORTEST = Duration.ofMillis(3);
 
     private static final System.Logger LOG = System.getLogger(LeaseholdLockProvider.class.getName());
@@ -41,8 +41,8 @@ public final class LeaseholdLockProvider implements ExtensibleLockProvider {
     /**
      * Locks for jobs.
      *
-     * @param client where they are kept; it stays open for as long as jobs are scheduled
-     * @param prefix what their names begin with, so that none is the name of something else there
+     * @param client the client of the store; keep it open for as long as jobs are scheduled
+     * @param prefix the prefix of their names, so that none is the name of another lock there
      */
     public LeaseholdLockProvider(LeaseholdClient client, String prefix) {
         this.client = client;
@@ -79,7 +79,7 @@ public final class LeaseholdLockProvider implements ExtensibleLockProvider {
             } catch (LeaseLostException e) {
                 warn("was lost before the job ended, so another node may have run it too; raise its lockAtMostFor", e);
             } catch (LeaseholdException e) {
-                warn("was not given back for certain; it is free after its lockAtMostFor at the latest", e);
+                warn("may not be released; it is free after its lockAtMostFor at the latest", e);
             }
         }
 

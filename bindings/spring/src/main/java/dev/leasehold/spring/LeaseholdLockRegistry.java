@@ -26,7 +26,7 @@ public final class LeaseholdLockRegistry implements RenewableLockRegistry {
     private final Function<Object, NamedLock> locks;
 
     /**
-     * Locks with the options that a program wants.
+     * Makes locks with options of your own.
      *
      * @param locks the lock of a key
      */
@@ -35,10 +35,10 @@ public final class LeaseholdLockRegistry implements RenewableLockRegistry {
     }
 
     /**
-     * Locks with the options of the client.
+     * Makes locks with the default options.
      *
-     * @param client where they are kept; it stays open for as long as the registry is used
-     * @param prefix what their names begin with, so that none is the name of something else there
+     * @param client the client of the store; keep it open for as long as the registry is used
+     * @param prefix the prefix of their names, so that none is the name of another lock there
      */
     public LeaseholdLockRegistry(LeaseholdClient client, String prefix) {
         this(key -> client.lock(prefix + key));
@@ -64,8 +64,8 @@ public final class LeaseholdLockRegistry implements RenewableLockRegistry {
     }
 
     /**
-     * Makes a lock that this thread holds valid for its ttl from now on. Its renewal in the
-     * background does so anyway.
+     * Makes a lock that this thread holds valid for its ttl from now on. The renewal in the
+     * background does that too.
      *
      * @throws IllegalMonitorStateException this thread does not hold it
      * @throws dev.leasehold.LeaseLostException it was lost
@@ -76,7 +76,8 @@ public final class LeaseholdLockRegistry implements RenewableLockRegistry {
     }
 
     /**
-     * The same for another ttl; a part of the interface since Spring Integration 7.
+     * Makes a lock that this thread holds valid for another ttl. It is a part of the interface since
+     * Spring Integration 7.
      *
      * @param key of a lock that this thread holds
      * @param ttl from now on

@@ -4,8 +4,8 @@ use std::ffi::CStr;
 use std::fmt;
 
 /// Why a call failed. Two everyday results are not errors:
-/// [`try_acquire`](crate::Lock::try_acquire) says `None` when somebody else has the lock, and a
-/// wait that ran out is the kind [`Timeout`](ErrorKind::Timeout), to be matched on.
+/// [`try_acquire`](crate::Lock::try_acquire) returns `None` when another holder has the lock, and a
+/// wait that ran out has the kind [`Timeout`](ErrorKind::Timeout).
 ///
 /// ```
 /// use leasehold::{Client, ErrorKind};
@@ -35,7 +35,7 @@ macro_rules! kinds {
             /// Every kind, in the order of the documentation.
             pub const ALL: &'static [ErrorKind] = &[$(ErrorKind::$kind,)*];
 
-            /// Whether the same call can succeed later without anybody changing anything.
+            /// Whether the same call may succeed later although you change nothing.
             pub fn is_retriable(self) -> bool {
                 match self { $(ErrorKind::$kind => kinds!(@ $retriable),)* }
             }
@@ -51,18 +51,18 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// The wait ran out while somebody else held the lock.
-    Timeout c"timeout" retry c"the lock stayed taken for the whole wait"
+    /// The wait ran out while another holder had the lock.
+    Timeout c"timeout" retry c"the lock was held for the whole wait"
         c"try again, wait longer, or do without";
     /// The caller's check ended the wait.
     Interrupted c"interrupted" retry c"the wait was interrupted"
-        c"nothing is held; stop, or acquire again";
-    /// The lease was no longer ours: it ran out, was deleted, or somebody else has the lock now.
+        c"you hold nothing; stop, or acquire again";
+    /// The lease was no longer yours: it expired, was deleted, or another holder has the lock now.
     Lost c"lost" stop c"the lease was lost"
         c"stop using the resource; the fence keeps a late write out";
-    /// The outcome is not known; it is never counted as held.
+    /// The store did not confirm the outcome. Leasehold assumes that you do not hold the lock.
     Unknown c"unknown" retry c"the outcome is unknown"
-        c"a lock that may have been taken is being given back and is free within one ttl; a lease is as valid as it says";
+        c"if the lock was acquired after all, it is released in the background and free within one ttl; a lease is as valid as it says";
     /// This thread holds the lock already and would wait for itself.
     WouldDeadlock c"would_deadlock" stop c"this thread holds the lock and would wait for itself for ever"
         c"release its lease first, or wait with a limit";
@@ -71,17 +71,17 @@ kinds! {
         c"open a new one";
     /// The client, lock or lease was made before this process was forked.
     Forked c"forked" stop c"this belongs to the process that this one was forked from"
-        c"take the lock anew, here, with a client that was opened here or that reopens after a fork";
+        c"acquire the lock again in this process, with a client that was opened here or that reopens after a fork";
     /// An argument that can never work.
     BadArgument c"bad_argument" stop c"bad argument"
         c"";
     /// The store cannot be reached.
     Refused c"refused" retry c"the store cannot be reached"
         c"check that it runs and that host, port or path are right";
-    /// The store did not answer in time; nothing was asked of it yet.
+    /// The store did not answer in time. No request for the lock had reached it.
     NoAnswer c"no_answer" retry c"the store did not answer in time"
         c"check the store and the network, or raise io_timeout";
-    /// The store did not accept who we say we are.
+    /// The store did not accept the user or the password.
     Auth c"auth" stop c"the store refused the user or the password"
         c"correct the credentials in the URL";
     /// The two ends do not trust each other's certificates, or speak no common TLS.
@@ -90,15 +90,15 @@ kinds! {
     /// The store forbids a command, a key or a table that a lock needs, or the file is another user's.
     Permission c"permission" stop c"the store forbids what is needed"
         c"grant the user that command, key, table or file (docs/operate/rights.md lists what is needed)";
-    /// The key belongs to something else than Leasehold: another type, or no TTL.
+    /// Something other than Leasehold uses the name: a key of another type, or one without a TTL.
     WrongType c"wrong_type" stop c"the name is in use by something that is not a lease"
         c"choose another name or prefix, or remove the key";
     /// The server is a replica or read-only.
     ReadOnly c"read_only" stop c"the store is read-only"
-        c"give a store that can be written to";
+        c"name a store that can be written to";
     /// The server has no memory left for a new lock.
     OutOfMemory c"out_of_memory" retry c"the store is out of memory"
-        c"raise maxmemory; leases that are held can still be extended and released";
+        c"raise maxmemory; leases that are held can still be renewed and released";
     /// The disk that the store writes to is full, or a quota there is used up.
     DiskFull c"disk_full" retry c"the store has no room left to write to"
         c"make room there, and the same call succeeds";
@@ -107,23 +107,23 @@ kinds! {
         c"try again shortly";
     /// Fewer replicas than the URL asks for acknowledged the grant in time.
     NotReplicated c"not_replicated" retry c"too few replicas acknowledged the grant"
-        c"the lock was given back; check the replicas, or lower replicas=";
+        c"the lock was released; check the replicas, or lower replicas=";
     /// A quorum's majority did not answer, or did not grant in time.
     NoQuorum c"no_quorum" retry c"too few servers of the quorum agreed"
-        c"nothing is held; bring servers back, or check the network";
-    /// Something that this process needs has run out: connections, descriptors, memory.
+        c"you hold nothing; start the servers again, or check the network";
+    /// This process has run out of connections, descriptors or memory.
     Exhausted c"exhausted" retry c"something this process needs has run out"
         c"raise the pool size or the limit, or hold fewer at once";
     /// The file of an embedded store, or the tables of a database, cannot be used.
     Storage c"storage" stop c"the store's file or tables cannot be used"
-        c"make or choose another; what is there was left as it was";
-    /// The server said something that Leasehold does not understand.
+        c"make them, or choose others; what is there was left as it was";
+    /// Leasehold does not understand the reply of the server.
     Protocol c"protocol" stop c"the store answered something unexpected"
         c"check that the URL leads to a Redis 6.2 or later, a Valkey, a PostgreSQL 12, a MySQL 8.0, a MariaDB 10.6, a ZooKeeper 3.6 or an etcd 3.4 or later";
 }
 
-/// A name, or whatever else others wrote, for people: text as it is, but for what a terminal obeys or
-/// shows in another order, and other bytes in hex.
+/// Makes a name, or other bytes, safe to print. Text stays as it is. Control characters, characters
+/// that reorder text, and bytes that are not text become escapes.
 ///
 /// ```
 /// assert_eq!(leasehold::command::plain(b"gr\xc3\xb6\xc3\x9fe\x1b[2J\xff"), "größe\\u{1b}[2J\\xff");
@@ -169,7 +169,7 @@ impl ErrorKind {
         self.texts()[0]
     }
 
-    /// What to do about it. Empty where the particulars of an error say it: for
+    /// What to do about it. Empty where the detail of each error says it: for
     /// [`BadArgument`](ErrorKind::BadArgument).
     pub fn advice(self) -> &'static str {
         self.texts()[2]
@@ -225,17 +225,17 @@ impl Error {
         self
     }
 
-    /// What kind of failure it is: the thing to match on.
+    /// The kind of failure. Match on this.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// Whether the same call can succeed later without anybody changing anything.
+    /// Whether the same call may succeed later although you change nothing.
     pub fn is_retriable(&self) -> bool {
         self.kind.is_retriable()
     }
 
-    /// The particulars of this failure, without the kind's own sentences; may be empty.
+    /// The detail of this failure, without the sentences of its kind. It may be empty.
     pub fn detail(&self) -> &str {
         &self.detail
     }

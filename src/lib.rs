@@ -1,7 +1,7 @@
 //! One lock for programs on many machines, or for the processes of one.
 //!
-//! Take it, know how long you may rely on it, prove to the resource that you are the latest
-//! holder, give it back:
+//! Acquire it, know how long you may rely on it, prove to the resource that you are the latest
+//! holder, and release it:
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -11,69 +11,68 @@
 //! let client = Client::open("redis://127.0.0.1")?;
 //! let stock = client.lock("stock:sku-17").ttl(Duration::from_secs(10)).wait(Duration::from_secs(5));
 //!
-//! // Without waiting: None when somebody else has it.
+//! // Without waiting: None when another holder has it.
 //! if let Some(lease) = stock.try_acquire()? {
-//!     charge(lease.fence())?;     // the database refuses a smaller fence than it has seen
-//!     lease.release()?;           // an error when it was lost meanwhile
+//!     charge(lease.fence())?;     // the database rejects a smaller fence than it has seen
+//!     lease.release()?;           // an error if the lease was lost before
 //! }
 //!
 //! // Waiting for 5 s at most.
 //! match stock.acquire() {
 //!     Ok(lease) => charge(lease.fence())?,    // dropping a lease releases it too
-//!     Err(error) if error.kind() == ErrorKind::Timeout => println!("taken all the time"),
+//!     Err(error) if error.kind() == ErrorKind::Timeout => println!("held for the whole 5 s"),
 //!     Err(error) => return Err(error),
 //! }
 //! # Ok::<(), leasehold::Error>(())
 //! ```
 //!
-//! # The things
+//! # The types
 //!
 //! - A [`Client`] is an open store: a Redis or Valkey, a quorum of several, a PostgreSQL, a MySQL or
-//!   MariaDB, a ZooKeeper, an etcd, or an SQLite file. [`Config::from_url`] lists the URLs; [`Client::from_env`] does as the shell does. Open one for
-//!   a process and share it.
+//!   MariaDB, a ZooKeeper, an etcd, or an SQLite file. Open one in each process and share it.
+//!   [`Config::from_url`] lists the URLs. [`Client::from_env`] finds the URL as the command does.
 //! - A [`Lock`] is a name and options. It holds nothing and costs nothing.
-//! - A [`Lease`] is one holder's turn, and the only proof of holding. It is renewed in the
-//!   background until it is released, dropped, lost, or has reached its
-//!   [`max_hold`](Lock::max_hold).
-//! - Its [`fence`](Lease::fence) is larger than that of every turn on the name before it. A process
-//!   can be stopped at any moment and go on after its lease has ended; a resource that refuses
-//!   smaller fences is safe even then.
-//! - [`Events`] tell when a lease is at risk or lost, before its validity ends.
+//! - A [`Lease`] is the only proof that you hold the lock. The client renews it in the background
+//!   until it is released, dropped, lost, or has reached its [`max_hold`](Lock::max_hold).
+//! - Its fencing token, [`fence`](Lease::fence) for short, is larger than that of every earlier lease
+//!   on the name. A process can pause at any moment and continue after its lease has expired. A
+//!   resource that rejects smaller fences is safe even then.
+//! - [`Events`] report that a lease is at risk or lost, before its validity ends.
 //!
-//! # How long it lasts
+//! # How long a lease lasts
 //!
 //! The [`ttl`](Lock::ttl) says how soon the lock is free after its holder died: 30 s by default.
-//! [`max_hold`](Lock::max_hold) says how long a living holder may keep it: 1 h. What may be relied
-//! on at a moment is [`Lease::remaining`]: it counts from before the request was sent, less a
-//! margin for drifting clocks, so that it ends before anybody else can have the lock.
+//! [`max_hold`](Lock::max_hold) says how long a living holder may keep it: 1 h by default.
+//! [`Lease::remaining`] says how long you may still rely on it. It counts from before the request was
+//! sent, less a margin for drifting clocks. So it ends before another client can acquire the lock.
 //!
-//! # How waiting goes
+//! # How waiting works
 //!
-//! Waiters stand in a fair queue: a release hands the lock to the first of them, with a new fence, and
-//! wakes nobody else. The threads of a process that wait when a grant comes have their turns under it
-//! without asking the store. [`WaitMode`] has the other ways; `docs/reference/waiting.md` explains this one.
+//! Waiters queue. A release hands the lock to the first one, with a new fence, and wakes only that one.
+//! Threads of one process that wait for the same lock hand it over among themselves without a request
+//! to the store. [`WaitMode`] has the other way; `docs/reference/waiting.md` explains this one.
 //!
 //! # When something fails
 //!
-//! An outcome that is not known is never counted as held. Every call ends by its deadline:
-//! [`io_timeout`](Config::io_timeout) (1 s) bounds one request, [`wait`](Lock::wait) a wait. Errors
-//! have a [kind](ErrorKind), a sentence that says what to do, and
-//! [`is_retriable`](Error::is_retriable).
+//! If a reply is lost, Leasehold assumes that you do **not** hold the lock. Every call ends by its
+//! deadline: [`io_timeout`](Config::io_timeout) (1 s by default) bounds one request, and
+//! [`wait`](Lock::wait) bounds a wait. An error has a [kind](ErrorKind), a sentence that says what to
+//! do, and [`is_retriable`](Error::is_retriable).
 //!
-//! The calls block, but for [`acquire_async`](Lock::acquire_async), which gives a future for any
-//! executor: in an async program, make the others on a thread for blocking work. The library
-//! prints nothing and logs through the `log` crate; [`Client::metrics_text`] has figures for graphs.
+//! All calls block except [`acquire_async`](Lock::acquire_async), which returns a future for any
+//! executor. In an async program, make the other calls on a thread for blocking work. The library
+//! prints nothing and logs through the `log` crate. [`Client::metrics_text`] returns its metrics.
 //!
 //! # Features
 //!
-//! None is on by default: a lock on Redis, Sentinel, a Cluster or a quorum needs none.
+//! None is on by default. A lock on Redis, Sentinel, a Cluster or a quorum needs none.
 //!
 //! - `postgres`, `mysql`, `zookeeper`, `etcd`: a store each.
 //! - `sqlite`: the embedded store. Needs a C compiler, and no other crate that brings an SQLite.
 //! - `memory`: a store in one process, for the tests of programs.
 //! - `stores`: all of these.
 //! - `tls`: TLS to servers, such as `rediss://` and `sslmode=`.
-//! - `examine`: `Client::examine`, whether a store is fit for locks.
+//! - `examine`: `Client::examine`, which tells whether a store is fit for locks.
 //! - `cli`: the command `leasehold`, with all stores.
 //! - `capi`: the C interface, for building the C library (`make`); nothing for Rust programs.
 //!

@@ -114,9 +114,11 @@ pub(super) fn texts(status: leasehold_status) -> [&'static CStr; 3] {
     }
     match status {
         LEASEHOLD_OK => [c"ok", c"done", c"nothing is to be done"],
-        LEASEHOLD_BUSY => {
-            [c"busy", c"somebody else has the lock", c"try again later, wait for it, or do without"]
-        }
+        LEASEHOLD_BUSY => [
+            c"busy",
+            c"another holder has the lock",
+            c"try again later, wait for it, or do without",
+        ],
         LEASEHOLD_ERR_CLOSED => {
             [c"closed", c"what the call was using is closed", c"open a new one, or stop"]
         }

@@ -464,7 +464,7 @@ pub unsafe extern "C" fn leasehold_lock_break(
         let by = String::from_utf8_lossy(bytes("operator", by, by_length, MAX_TEXT)?);
         match lock.break_held((if_fence != 0).then_some(if_fence), &by)? {
             Break::Broken { fence } => Ok(fence),
-            Break::NotHeld => Err(Failure::new(LEASEHOLD_LOST, "nobody has it")),
+            Break::NotHeld => Err(Failure::new(LEASEHOLD_LOST, "the lock is free")),
             Break::OtherFence { .. } => Err(Failure::new(LEASEHOLD_BUSY, "")),
         }
     })

@@ -17,19 +17,19 @@ use crate::store::Store;
 /// Nothing was broken.
 const NOT_DONE: u8 = 1;
 
-/// Free a lock whose holder does not
+/// Free a lock that its holder does not release
 ///
-/// The first waiter is handed the lock at once, under a larger fence. Nothing stops
-/// the holder itself before it hears of that, at its next renewal, a third of its
-/// ttl: until then two may be at work, and only a resource that compares fences
-/// refuses the old one. If you can, end the holder first. Its event, error and log
-/// say who broke its lock.
+/// The store hands the lock to the first waiter at once, under a larger fence.
+/// Nothing stops the old holder until its next renewal, within a third of its ttl.
+/// Until then two processes may work at the same time, and only a resource that
+/// compares fences rejects the old one. If you can, stop the holder first. Its
+/// event, error and log say who broke its lock.
 ///
-/// On a terminal it shows who has the lock and asks; what is broken then is the
-/// lease that was shown, and no later one.
+/// On a terminal, break shows who holds the lock and asks. Then it breaks the lease
+/// that was shown, and no later one.
 ///
-/// Exit status: 0 broken, 1 nobody has it, or another one than --if-fence says, or
-/// you said no; 64 usage, 69 no store.
+/// Exit status: 0 broken; 1 the lock is free, or has another fence than --if-fence
+/// says, or you answered no; 64 usage; 69 no store.
 #[derive(clap::Args)]
 #[command(
     verbatim_doc_comment,
@@ -40,7 +40,7 @@ const NOT_DONE: u8 = 1;
 pub(crate) struct Args {
     #[command(flatten)]
     store: Store,
-    /// Break only the lease with this fence, as show and ls tell it
+    /// Break only the lease with this fence, as show and ls print it
     #[arg(long, value_name = "N", value_parser = fence, allow_hyphen_values = true)]
     if_fence: Option<u64>,
     /// Do not ask: for scripts
@@ -66,7 +66,7 @@ fn fence(text: &str) -> Result<u64, String> {
 pub(crate) fn main(args: &Args) -> Result<u8, Failure> {
     let asks = !args.yes;
     if asks && !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
-        let message = "break asks on a terminal, and there is none: --yes breaks without asking";
+        let message = "there is no terminal to ask on: --yes breaks without asking";
         return Err(Failure { code: USAGE, message: message.to_owned() });
     }
     let client = args.store.open()?;
@@ -83,7 +83,7 @@ fn ask(args: &Args, lock: &Lock) -> Result<Option<Break>, Failure> {
         return Ok(Some(Break::NotHeld));
     };
     say(&human(args.name.as_bytes(), &shown));
-    say("its holder goes on until it hears of that, at its next renewal");
+    say("its holder continues until its next renewal tells it");
     let _ = write!(io::stderr(), "Break it? [y/N] ");
     let mut answer = String::new();
     io::stdin().read_line(&mut answer).map_err(|error| Failure::system("standard input", error))?;
@@ -128,7 +128,7 @@ pub(crate) fn said(name: &[u8], outcome: Option<Break>) -> String {
         Some(Break::OtherFence { fence }) => {
             format!("{name}: not broken, another lease has it, with fence {fence}")
         }
-        Some(_) => format!("{name}: not broken, nobody has it"),
+        Some(_) => format!("{name}: not broken, the lock is free"),
         None => format!("{name}: not broken"),
     }
 }

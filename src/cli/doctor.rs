@@ -18,12 +18,11 @@ const UNFIT: u8 = 1;
 
 /// Tell whether a store is fit for locks, and what to type where it is not
 ///
-/// Reads settings, rights, replicas and clocks, measures how fast the servers
+/// doctor reads settings, rights, replicas and clocks, measures how fast the servers
 /// answer, and changes nothing. Then it acquires and releases one lock of its own.
-/// It runs for some seconds. docs/reference/findings.md lists what can be found.
+/// It runs for some seconds. docs/reference/findings.md lists all findings.
 ///
-/// Exit status: 0 nothing is worth a warning, 1 something is, 64 usage, 69 the
-/// store cannot be reached.
+/// Exit status: 0 no warnings; 1 warnings; 64 usage; 69 the store cannot be reached.
 #[derive(clap::Args)]
 #[command(
     verbatim_doc_comment,
@@ -36,7 +35,7 @@ pub(crate) struct Args {
     /// Acquire no lock
     #[arg(long)]
     read_only: bool,
-    /// The lock to acquire: the user of your programs may, and your programs do not use it
+    /// The lock to acquire: one that your programs' user may acquire and your programs do not use
     #[arg(long, value_name = "NAME")]
     lock: Option<OsString>,
     /// The ttl of your programs' locks, for comparison with the times of failovers

@@ -5,26 +5,27 @@ use crate::store::Store;
 
 /// Declare that the servers of a new deployment are new
 ///
-/// Servers that guard against lost data (those of a quorum, or with
-/// guard_data_loss=yes in the URL) grant nothing at first, and after each restart:
-/// they cannot know whether they have forgotten a lease that somebody relies on,
-/// and wait until it must be over, as long as max_ttl. Where nothing has ever been
-/// granted there is nothing to wait for. Say so once, before the first lock is
-/// taken: all servers have to be reached, and grant locks from then on.
+/// Some servers guard against lost data: those of a quorum, or with
+/// guard_data_loss=yes in the URL. They grant nothing at first, and nothing after
+/// each restart, for as long as max_ttl. They cannot know whether they have
+/// forgotten a lease that a client still relies on. Where no lock was ever granted,
+/// they need not wait. Run init once, before the first lock is acquired. It has to
+/// reach all servers, and they grant locks from then on.
 ///
-/// Never run this whenever a server starts, nor from a unit file or an entry point:
-/// a server that has come back empty looks new, and would grant at once what
-/// somebody still holds.
+/// Never run init each time a server starts, from a unit file or an entry point. A
+/// server that has come back empty looks new, and would grant at once a lock that
+/// another client still holds.
 ///
-/// A server that waits already, or has come back with data, is refused, and so are
-/// servers of a quorum that look new while others do not. One that grants locks
-/// stays as it is.
+/// init refuses a server that waits already or has come back with data, and servers
+/// of a quorum that look new while others do not. It leaves a server that grants
+/// locks as it is.
 ///
-/// A PostgreSQL or a MySQL needs tables for its locks, and a ZooKeeper a node, which no
-/// program makes by itself: this prints what makes them, and with --apply makes them.
+/// A PostgreSQL or a MySQL needs tables for its locks, and a ZooKeeper a node. No
+/// program makes them by itself. init prints the statements, and with --apply runs
+/// them.
 ///
-/// Exit status: 0 done, 64 usage or a store without that guard, 69 refused or
-/// not reached.
+/// Exit status: 0 done; 64 usage, or a store without that guard; 69 refused, or not
+/// reached.
 #[derive(clap::Args)]
 #[command(
     verbatim_doc_comment,
@@ -33,13 +34,13 @@ use crate::store::Store;
         leasehold init --store postgres://admin@10.0.0.4/app --apply"
 )]
 pub(crate) struct Args {
-    /// Declare that nobody relies on any lease, whatever the servers know
+    /// Declare that no client relies on any lease, whatever the servers know
     ///
-    /// When all programs that take locks there were stopped. With one of them still
-    /// running, two can hold one lock.
+    /// Stop all programs that use locks there first. If one still runs, two clients
+    /// can hold one lock.
     #[arg(long, verbatim_doc_comment)]
     force: bool,
-    /// Make the tables of a PostgreSQL or a MySQL, or the node of a ZooKeeper, where missing
+    /// Make the tables of a PostgreSQL or a MySQL, or the node of a ZooKeeper, if missing
     #[arg(long, conflicts_with = "force")]
     apply: bool,
     #[command(flatten)]

@@ -10,14 +10,14 @@ use crate::exit::{Failure, print};
 use crate::show::{holder_of, human};
 use crate::store::Store;
 
-/// List what is locked, without touching it
+/// List the locks that are held; changes nothing
 ///
-/// One line for each lock that is held: its holder, fence and ttl, and how many
-/// wait. Names come as the store has them, in no order on a Redis; there a name
-/// that only other libraries use is not listed. It asks for some hundred names at a
-/// time, so it may be run on a busy server.
+/// Prints one line for each lock that is held: its holder, fence and ttl, and how
+/// many wait. Names come in the order of the store. On a Redis they have no order,
+/// and a name that only other libraries use is not listed. ls asks for some hundred
+/// names at a time, so a busy server bears it.
 ///
-/// Exit status: 0 also where nothing is locked, 64 usage, 69 no store.
+/// Exit status: 0 even if no lock is held, 64 usage, 69 no store.
 #[derive(clap::Args)]
 #[command(
     verbatim_doc_comment,
@@ -26,16 +26,16 @@ use crate::store::Store;
 pub(crate) struct Args {
     #[command(flatten)]
     store: Store,
-    /// Also names that are free, while the store remembers their fences
+    /// List free names too, as long as the store remembers their fences
     #[arg(short, long)]
     all: bool,
-    /// Print a line of JSON for each
+    /// Print one line of JSON for each lock
     ///
-    /// Its keys: those of show but for waiters, and waiting, how many that are; where
-    /// the name is no UTF-8, name_hex too.
+    /// Its keys: those of show, but with waiting (how many wait) in place of waiters.
+    /// A name that is not UTF-8 has name_hex too.
     #[arg(long, verbatim_doc_comment)]
     json: bool,
-    /// Which names: * is anything, ? one character, a backslash takes the next as it is
+    /// Which names: * matches anything, ? one character; a backslash quotes the next one
     #[arg(value_name = "PATTERN", default_value = "*", hide_default_value = true)]
     pattern: OsString,
 }

@@ -42,7 +42,7 @@ use exit::{Failure, USAGE};
         LEASEHOLD_REQUIRE_URL=1 makes a missing URL an error."
 )]
 struct Cli {
-    /// Tell on standard error what becomes of connections and of what is owed to the store
+    /// Print more on standard error: connections, and releases that are still to be confirmed
     #[arg(short, long, global = true)]
     verbose: bool,
     #[command(subcommand)]

@@ -12,7 +12,7 @@ use crate::exit::{Failure, print};
 use crate::local_time::LocalTime;
 use crate::store::Store;
 
-/// Show who has a lock and who waits for it, without touching it
+/// Show who holds a lock and who waits for it; changes nothing
 ///
 /// Exit status: 0 whether it is held or free, 64 usage, 69 no store.
 #[derive(clap::Args)]
@@ -27,7 +27,7 @@ pub(crate) struct Args {
     /// client, waiters (a list with token_prefix, waited_ms and client of each, in
     /// their order) and more_waiters. A client has id, host, pid, program, language,
     /// version, label, started_ms and run: began_ms, ended_ms and exit_status of what
-    /// run --once-per has run there. null where there is nothing to tell.
+    /// run --once-per has run there. A value that is not known is null.
     #[arg(long, verbatim_doc_comment)]
     json: bool,
     /// The lock

@@ -4,21 +4,21 @@ use leasehold::{Client, Config};
 
 use crate::exit::{Failure, USAGE};
 
-const ALONE: &str = "a store in memory is of one process, and this command is a process of its own: name a \
-     store that others reach, such as redis://host or sqlite:/path/to/file";
+const ALONE: &str = "a store in memory belongs to one process, and this command is another one: name a store \
+     that both can reach, such as redis://host or sqlite:/path/to/file";
 
 /// The option that every subcommand has.
 #[derive(clap::Args)]
 pub(crate) struct Store {
     /// The store; else $LEASEHOLD_URL, else that of /etc/leasehold.conf
     ///
-    /// Everybody on this machine can read a command line: a URL with a password
-    /// belongs into the variable LEASEHOLD_URL.
+    /// Every user of this machine can read a command line. Put a URL with a
+    /// password into the variable LEASEHOLD_URL.
     #[arg(long, value_name = "URL", verbatim_doc_comment)]
     store: Option<String>,
-    /// Keep the locks in a file of your own, for you on this machine only
+    /// Keep the locks in a private file, for your user on this machine only
     ///
-    /// So it is where no URL is found, too; then it is said on standard error.
+    /// Without a URL this is the default, and standard error says so.
     #[arg(long, conflicts_with = "store", verbatim_doc_comment)]
     local: bool,
 }

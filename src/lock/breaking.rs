@@ -16,14 +16,14 @@ use crate::store::{Failure, Holder, Lane, Store};
 pub enum Break {
     /// The grant with this fence is over. The lock is free, or the first waiter's.
     Broken {
-        /// 0 where the store did not know it any more.
+        /// 0 where the store no longer knew it.
         fence: u64,
     },
-    /// Nobody has the lock.
+    /// The lock is free.
     NotHeld,
-    /// It is held under this other fence, and goes on being held.
+    /// The lock is held under this other fence, and stays held.
     OtherFence {
-        /// 0 where the store does not know it any more.
+        /// 0 where the store no longer knows it.
         fence: u64,
     },
 }
@@ -34,16 +34,18 @@ const PAUSE: Duration = Duration::from_millis(20);
 const SHORT_PAUSE: Duration = Duration::from_millis(1);
 
 impl Lock {
-    /// Frees the lock though its holder has not given it: one that hangs, or was left taken. The first
-    /// waiter is handed the lock at once, under a fence that is larger than any that the holder has or
-    /// may have used; so what the holder writes from then on is refused where fences are compared.
-    /// **Nothing stops the holder itself** before it hears of that, at its next renewal at the latest:
-    /// its lease is lost then, and its event, error and log say who broke it, as far as the store still
+    /// Breaks the lock: frees it although its holder has not released it, because the holder hangs or
+    /// left it held. The store hands the lock to the first waiter at once. The new fence is larger than
+    /// any that the holder has used. So a resource that compares fences rejects later writes of the
+    /// old holder.
+    ///
+    /// **Nothing stops the holder itself** until it learns of the break, at its next renewal at the
+    /// latest. Then its lease is lost. Its event, error and log say who broke it, if the store still
     /// knows.
     ///
-    /// `if_fence` breaks only the grant that this fence is of, as [`inspect`](Lock::inspect) tells it.
-    /// Without it, whoever has the lock at that moment is ended. `by` says who does it, such as
-    /// `root@web-3`: 200 bytes at most are kept.
+    /// `if_fence` breaks only the lease with this fence, as [`inspect`](Lock::inspect) reports it.
+    /// Without it, the call ends whichever lease is held at that moment. `by` says who breaks it, such
+    /// as `root@web-3`. The store keeps 200 bytes of it at most.
     ///
     /// ```no_run
     /// use leasehold::Break;
@@ -51,16 +53,19 @@ impl Lock {
     /// # let client = leasehold::Client::open("redis://127.0.0.1")?;
     /// match client.lock("nightly").break_held(None, "root@web-3")? {
     ///     Break::Broken { fence } => println!("the lease {fence} is over"),
-    ///     Break::NotHeld => println!("nobody had it"),
+    ///     Break::NotHeld => println!("the lock was free"),
     ///     other => println!("{other:?}"),
     /// }
     /// # Ok::<(), leasehold::Error>(())
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::WrongType`] where what has the name is no lock of this library. Otherwise whatever kept
-    /// the store from answering, by the client's `io_timeout`; [`ErrorKind::Unknown`] if it had been asked:
-    /// then the same call again tells. On a quorum most members have to do it.
+    /// - [`ErrorKind::WrongType`] where something else than a lock of this library uses the name.
+    /// - [`ErrorKind::Unknown`] if the request was sent and no reply came: call it again to find out.
+    /// - Others for whatever kept the store from answering.
+    ///
+    /// The call ends within the client's `io_timeout`. On a quorum, a majority of the members has to
+    /// break it.
     pub fn break_held(&self, if_fence: Option<u64>, by: &str) -> Result<Break, Error> {
         self.break_if(|held| if_fence.is_none_or(|wanted| held.has(wanted)), by)
     }

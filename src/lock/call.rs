@@ -333,7 +333,7 @@ impl<'a, 'c> AcquireCall<'a, 'c> {
             (Some(holder), true) => format!("{holder}, this very thread"),
             (Some(holder), false) => holder.to_string(),
             (None, true) => "this very thread".to_owned(),
-            (None, false) => "somebody else".to_owned(),
+            (None, false) => "an unknown holder".to_owned(),
         };
         Error::new(ErrorKind::Timeout, format!("held by {who}, not free within {bound}"))
     }

@@ -18,19 +18,19 @@ use crate::sync::Mutex;
 use crate::token::Token;
 use crate::wait::crew::{Parked, ParkedSleep};
 
-/// A lock that is being taken, from [`Lock::acquire_async`]: a future on any executor.
+/// The future of [`Lock::acquire_async`]: a call that acquires a lock, on any executor.
 ///
-/// It begins when it is first polled, and that is when it takes its place in the queue and its
-/// [`wait`](Lock::wait) begins to count. Polling never blocks: a few threads of the client (its
-/// `pool` and two more at most), which end when nothing waits, do what has to be done for all of its
-/// futures. In a forked child, the first poll may open the store.
+/// The call begins when the future is first polled. Then it joins the queue, and its
+/// [`wait`](Lock::wait) begins to count. Polling never blocks: a few threads of the client do the work
+/// for all of its futures. There are at most two more of them than the client's `pool`, and they end
+/// when nothing waits. In a forked child, the first poll may open the store.
 ///
-/// Dropping it ends the wait. It leaves the queue, and a lock that it was given meanwhile is given
-/// back, both in the background and at once.
+/// Dropping the future ends the wait. The client leaves the queue at once, and releases the lock if it
+/// was handed over already. Both happen in the background.
 ///
-/// It ends as [`Lock::acquire`] does, but is never refused with
-/// [`WouldDeadlock`](ErrorKind::WouldDeadlock): nobody knows which task holds a lock. In a forked
-/// child, a future that began in the parent says [`Forked`](ErrorKind::Forked).
+/// The future ends as [`Lock::acquire`] does, but never with
+/// [`WouldDeadlock`](ErrorKind::WouldDeadlock), because the client cannot tell which task holds a lock.
+/// In a forked child, a future that began in the parent fails with [`Forked`](ErrorKind::Forked).
 #[must_use = "a future does nothing before it is polled"]
 pub struct Acquiring(FutureStage);
 

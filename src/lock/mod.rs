@@ -27,8 +27,8 @@ use crate::store::{Identity, LockState};
 use crate::token::Token;
 use crate::wait::Check;
 
-/// A lock that can be taken: a name and options. Making one, cloning one and sharing one between
-/// threads cost nothing and hold nothing; from [`Client::lock`](crate::Client::lock).
+/// A lock that can be acquired: a name and options. [`Client::lock`](crate::Client::lock) makes it.
+/// Making, cloning and sharing one costs nothing and holds nothing.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -42,7 +42,7 @@ use crate::wait::Check;
 /// }
 /// match stock.acquire() {
 ///     Ok(lease) => lease.release()?,
-///     Err(error) if error.kind() == ErrorKind::Timeout => println!("taken for 5 s"),
+///     Err(error) if error.kind() == ErrorKind::Timeout => println!("held for 5 s"),
 ///     Err(error) => return Err(error),
 /// }
 /// # Ok::<(), leasehold::Error>(())
@@ -78,14 +78,14 @@ impl Lock {
         }
     }
 
-    /// How soon the lock is free after its holder died: 30 s by default, from 3 ms to 366 days, or to
-    /// [`max_ttl`](crate::Config::max_ttl). It does not end a lease that is renewed.
+    /// The time to live: how soon the lock is free after its holder died. 30 s by default, from 3 ms to
+    /// 366 days, or to [`max_ttl`](crate::Config::max_ttl). It does not end a lease that is renewed.
     pub fn ttl(mut self, ttl: Duration) -> Lock {
         self.ttl = ttl;
         self
     }
 
-    /// How long [`acquire`](Lock::acquire) waits: 60 s by default; zero tries once.
+    /// How long [`acquire`](Lock::acquire) waits: 60 s by default. Zero tries once.
     pub fn wait(mut self, wait: Duration) -> Lock {
         self.wait = Some(wait);
         self
@@ -97,18 +97,19 @@ impl Lock {
         self
     }
 
-    /// How long the store may take to answer when this lock is taken: by default the client's
-    /// [`io_timeout`](crate::Config::io_timeout), 1 s; from 1 ms to 1 h. While the store is silent,
-    /// a try takes that long, and so does a shorter wait. A program that turns duplicates away and
-    /// sets 50 ms here has an answer by then, or an error, which is no answer. Leases are renewed
-    /// and released by the client's.
+    /// How long the store may take to answer when this lock is acquired, from 1 ms to 1 h. The default
+    /// is the client's [`io_timeout`](crate::Config::io_timeout), 1 s unless it was set.
+    ///
+    /// While the store is silent, a try lasts that long, and so does a shorter wait. A program that
+    /// drops duplicates can set 50 ms here: by then it has an answer or an error. Renewals and
+    /// releases keep the client's `io_timeout`.
     pub fn io_timeout(mut self, most: Duration) -> Lock {
         self.io_timeout = Some(most);
         self
     }
 
-    /// Whether leases are renewed in the background. By default they are where the ttl is at
-    /// least 100 ms; without renewal the ttl is the limit.
+    /// Whether the client renews leases in the background. By default it does if the ttl is at least
+    /// 100 ms. Without renewal a lease expires after its ttl.
     pub fn renew(mut self, renew: bool) -> Lock {
         self.renew = Some(renew);
         self
@@ -126,43 +127,48 @@ impl Lock {
         self
     }
 
-    /// How a wait goes: in a fair queue where the store has one, by default.
+    /// How to wait. By default in a fair queue, where the store has one.
     pub fn wait_mode(mut self, mode: WaitMode) -> Lock {
         self.wait_mode = mode;
         self
     }
 
-    /// The name.
+    /// The name of the lock.
     pub fn name(&self) -> &[u8] {
         &self.name
     }
 
-    /// Takes the lock if it is free, without waiting for a holder; `None` when somebody else has it.
+    /// Acquires the lock if it is free, without waiting for a holder. Returns `None` when another holder
+    /// has it.
     ///
     /// # Errors
-    /// Whatever kept the store from answering, by [`io_timeout`](Lock::io_timeout), 1 s by default;
-    /// [`ErrorKind::Unknown`] if it had been asked; [`ErrorKind::BadArgument`] for a
-    /// name or option that can never work, before anything is sent.
+    /// - [`ErrorKind::BadArgument`] for a name or option that can never work, before anything is sent.
+    /// - [`ErrorKind::Unknown`] if the request was sent and no reply came.
+    /// - Others for whatever kept the store from answering.
+    ///
+    /// The call ends within [`io_timeout`](Lock::io_timeout), 1 s by default.
     pub fn try_acquire(&self) -> Result<Option<Lease>, Error> {
         let terms = self.check()?;
         self.named(steps::try_acquire(self, terms))
     }
 
-    /// Takes the lock, waiting for it as long as [`wait`](Lock::wait) says.
+    /// Acquires the lock, and waits for it as long as [`wait`](Lock::wait) says.
     ///
-    /// The call ends by the wait or by [`io_timeout`](Lock::io_timeout), whichever is later,
-    /// whatever the network does: a wait that is shorter still gets an answer.
+    /// The call ends within the wait or [`io_timeout`](Lock::io_timeout), whichever is later, whatever
+    /// the network does. So a shorter wait still gets an answer. Once the store has answered this
+    /// client, a wait continues through an outage of the store.
     ///
     /// # Errors
-    /// [`ErrorKind::Timeout`] when the lock stayed taken; [`ErrorKind::WouldDeadlock`] when the
-    /// wait has no limit and this thread took the lock that is held, by this client or another one of
-    /// the store; [`ErrorKind::Closed`] when the client is closed meanwhile; others as for [`try_acquire`](Lock::try_acquire). Once the
-    /// store has answered this client, a wait outlasts an outage of it.
+    /// - [`ErrorKind::Timeout`] when the lock was held for the whole wait.
+    /// - [`ErrorKind::WouldDeadlock`] when the wait has no limit and this thread holds the lock itself,
+    ///   by this client or another one of the same store.
+    /// - [`ErrorKind::Closed`] when the client is closed during the wait.
+    /// - Others as for [`try_acquire`](Lock::try_acquire).
     pub fn acquire(&self) -> Result<Lease, Error> {
         self.take(self.wait, None)
     }
 
-    /// The same with a limit of its own.
+    /// Acquires the lock as [`acquire`](Lock::acquire) does, and waits for `wait` at most.
     ///
     /// # Errors
     /// As for [`acquire`](Lock::acquire).
@@ -170,8 +176,8 @@ impl Lock {
         self.take(Some(wait), None)
     }
 
-    /// Takes the lock, waiting as [`acquire`](Lock::acquire) does, and asks `stop` every 100 ms
-    /// meanwhile, on this thread: true ends the wait.
+    /// Acquires the lock as [`acquire`](Lock::acquire) does. During the wait it calls `stop` every
+    /// 100 ms on this thread. If `stop` returns true, the wait ends.
     ///
     /// ```no_run
     /// # use std::sync::atomic::{AtomicBool, Ordering};
@@ -191,8 +197,8 @@ impl Lock {
         self.take(self.wait, Some(Check::new(&mut stop)))
     }
 
-    /// Takes the lock without a thread that waits: a future, on any executor. It waits as long as
-    /// [`wait`](Lock::wait) says.
+    /// Acquires the lock without blocking a thread: returns a future for any executor. It waits as long
+    /// as [`wait`](Lock::wait) says.
     ///
     /// ```no_run
     /// # async fn job() -> Result<(), leasehold::Error> {
@@ -202,22 +208,25 @@ impl Lock {
     /// # }
     /// ```
     ///
-    /// Everything else of a lease is as ever: [`release`](Lease::release) waits for the store's
-    /// answer, and dropping a lease does not.
+    /// The lease is the same as that of [`acquire`](Lock::acquire): [`release`](Lease::release) blocks
+    /// until the store answers, and dropping the lease does not.
     pub fn acquire_async(&self) -> Acquiring {
         Acquiring::new(self)
     }
 
-    /// Goes on with a lease that another process took and let go of with [`Lease::detach`]: a web
-    /// request takes it, a worker releases it. Asks nobody; the lease, which has a token of its
-    /// own, may be relied on after its first successful [`extend`](Lease::extend). That is
-    /// [`ErrorKind::Lost`] where nobody detached a lease with this token and fence, and where
-    /// another program that attached it has extended it first. [`Lease::release`] needs no
-    /// extension and no detaching: the token is enough to release the lock. Dropping the lease
-    /// releases only what was detached.
+    /// Continues a lease that another process acquired and passed on with [`Lease::detach`]. For
+    /// example, a web request acquires it and a worker releases it.
+    ///
+    /// This call sends no request. The lease has a token of its own. Rely on it only after its first
+    /// successful [`extend`](Lease::extend), which fails with [`ErrorKind::Lost`] in two cases: no
+    /// process detached a lease with this token and fence, or another program that attached it has
+    /// extended it first.
+    ///
+    /// [`Lease::release`] needs no extension and no detaching: the token is enough to release the lock.
+    /// Dropping the lease releases only what was detached.
     ///
     /// # Errors
-    /// [`ErrorKind::BadArgument`] for a fence that none can be.
+    /// [`ErrorKind::BadArgument`] for a fence that is 0 or above [`MAX_FENCE`](crate::limits::MAX_FENCE).
     pub fn attach(&self, token: Token, fence: u64) -> Result<Lease, Error> {
         let terms = self.check()?;
         if fence == 0 || fence > MAX_FENCE {
@@ -230,7 +239,7 @@ impl Lock {
         Ok(Lease::new(Arc::clone(keeper), grant))
     }
 
-    /// Looks who has the lock and who waits for it, without touching it.
+    /// Reads who holds the lock and who waits for it. Changes nothing.
     ///
     /// # Errors
     /// As for [`try_acquire`](Lock::try_acquire).

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use crate::error::{Error, ErrorKind};
 use crate::wait::Backoff;
 
-/// How a wait for a lock goes.
+/// How to wait for a lock.
 ///
 /// ```
 /// use leasehold::{Backoff, WaitMode};
@@ -17,13 +17,12 @@ use crate::wait::Backoff;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum WaitMode {
-    /// In a queue where the store has one, in the order of coming; where the server refuses what
-    /// that needs (the right to subscribe to a channel), by asking again and again.
+    /// Wait in the store's queue, in the order of arrival. If the server forbids what the queue needs
+    /// (the right to subscribe to a channel), or the store has no queue, poll instead.
     #[default]
     Auto,
-    /// By asking again and again, each thread for itself and in no order. Right for names that are
-    /// shared with other libraries, whose releases tell nobody. A thread that spins comes after all
-    /// that queue for the name.
+    /// Poll: each thread asks by itself, in no order. For names that are shared with other libraries,
+    /// whose releases notify no waiter. A thread that spins comes after all that queue for the name.
     Spin(Backoff),
 }
 

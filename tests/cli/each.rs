@@ -155,7 +155,7 @@ fn what_becomes_of_a_lock_is_told_at_a_terminal_until_it_is_interrupted(store: &
     shell.sees(" n: taken: held by ");
     shell.sees(&format!(", fence {}\r\n", lease.fence()));
     lease.release().unwrap();
-    shell.sees(" n: given back");
+    shell.sees(" n: released");
     shell.types(INTERRUPT);
     shell.has_ended(130);
 }

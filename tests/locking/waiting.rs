@@ -385,7 +385,7 @@ fn c13_an_error_names_the_lock_and_whose_bound_was_broken() {
         let _lease = lock.acquire().unwrap();
         // Too short for a look at who has it.
         let said = lock.clone().wait(ms(40)).acquire().unwrap_err().to_string();
-        let start = "the lock stayed taken for the whole wait: 'stock:17', held by somebody else, not \
+        let start = "the lock was held for the whole wait: 'stock:17', held by an unknown holder, not \
                      free within wait, 40 ms, asked ";
         assert!(said.starts_with(start), "{said}");
         let said = lock.clone().wait_mode(asking(2)).acquire().unwrap_err().to_string();

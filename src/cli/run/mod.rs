@@ -31,52 +31,53 @@ use terminal::Terminal;
     after_help = "\
 Examples:
   leasehold run nightly -- ./backup.sh
-  leasehold run --try deploy -- make deploy || echo 'somebody deploys already'
+  leasehold run --try deploy -- make deploy || echo 'a deployment runs already'
 
-Exit status: the command's own; 1 if the lock was taken; more with --help.",
+Exit status: the command's own; 1 if the lock is held; more with --help.",
     after_long_help = "\
-The lock is renewed for as long as the command runs. If that fails until less
-than a third of the ttl is left (for a long ttl: until --grace is left), the
-command gets SIGTERM, then SIGKILL, so that it has ended before somebody else
-can have the lock. If leasehold itself dies, the command gets SIGTERM. A job
-stopped with ^Z is not renewed: its lock is free after the ttl, and the job is
-killed when it is continued after that.
+leasehold renews the lock for as long as the command runs. If renewals fail until
+less than a third of the ttl is left, the command gets SIGTERM, then SIGKILL. (For
+a long ttl: until --grace is left.) So the command has ended before another client
+can acquire the lock. If leasehold itself dies, the command gets SIGTERM.
 
-In the command's environment: LEASEHOLD_NAME, and LEASEHOLD_FENCE, a number
-that only grows from one holder to the next. A resource that refuses a smaller
-one than it has seen is safe from late writers.
+A job stopped with ^Z is not renewed: its lock is free after the ttl. If the job is
+continued after that, leasehold kills it.
+
+In the command's environment: LEASEHOLD_NAME and LEASEHOLD_FENCE. The fence (fencing
+token) is a number that grows from one holder to the next. A resource that rejects
+a smaller one than it has seen is safe from late writers.
 
 While it waits, leasehold shows one line on a terminal and nothing elsewhere,
-unless the store is in trouble. --verbose tells more.
+unless the store is in trouble. --verbose prints more.
 
 Exit status: the command's own; 128+n if signal n ended it or the wait; 1 (or
--E) if the lock was taken; 64 usage; 69 the store failed; 75 the lock was lost;
+-E) if the lock is held; 64 usage; 69 the store failed; 75 the lock was lost;
 126 the command cannot be executed; 127 it was not found.
 
 Examples:
   leasehold run nightly -- ./backup.sh
-  leasehold run --try deploy -- make deploy || echo 'somebody deploys already'
+  leasehold run --try deploy -- make deploy || echo 'a deployment runs already'
   leasehold run --once-per 1h report -- ./report.sh   # on many nodes, runs on one"
 )]
 pub(crate) struct Args {
-    /// Give up at once if the lock is taken
+    /// Give up at once if the lock is held
     ///
-    /// A store that is silent has its io_timeout to answer, 1s unless its URL
-    /// says otherwise; so it has with a --wait that is shorter.
+    /// A store that is silent still has its io_timeout to answer, 1s unless its URL
+    /// says otherwise. The same holds for a --wait that is shorter.
     #[arg(short = 'n', long = "try", conflicts_with = "wait", verbatim_doc_comment)]
     no_wait: bool,
-    /// Give up after this long: 10s, 1h30m, or seconds; without it, never
+    /// Give up after this long: 10s, 1h30m, or seconds; the default is never
     #[arg(short, long, value_name = "TIME", value_parser = span, allow_hyphen_values = true)]
     wait: Option<Duration>,
     /// How to wait: auto or spin
     ///
-    /// auto waits in a queue, in the order of arrival: releasing the lock hands
-    /// it to the first waiter. Only where the server refuses what the queue needs
-    /// does auto ask again and again. spin always asks again and again: for names
-    /// that are shared with programs of other libraries.
+    /// auto waits in a queue, in the order of arrival: a release hands the lock to
+    /// the first waiter. If the server forbids what the queue needs, auto polls.
+    /// spin always polls: for names that are shared with programs of other
+    /// libraries.
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = wait_mode, verbatim_doc_comment)]
     wait_mode: WaitMode,
-    /// Exit status when the lock is taken
+    /// Exit status when the lock is held
     #[arg(short = 'E', long, value_name = "N", default_value_t = 1)]
     conflict_exit_code: u8,
     /// How soon the lock is free if this machine dies; 100ms to 366d
@@ -88,26 +89,26 @@ pub(crate) struct Args {
     ttl: Duration,
     #[command(flatten)]
     store: Store,
-    /// Leave the lock taken until this long after it was taken
+    /// Leave the lock held until this long after it was acquired
     ///
-    /// Where it is taken there is nothing to wait for: without --wait, leasehold
-    /// gives up at once. A command that fails has used up the interval too; one
-    /// that cannot be started has not. It is the ttl as well, so 100ms to 366d
-    /// and not longer than the store's max_ttl, which is 60s in a quorum and
-    /// with guard_data_loss unless the URL says otherwise. In a file, it is over
-    /// when the machine restarts. Until the interval is over, show tells which
-    /// machine and process ran the command, when, and its exit status.
+    /// If the lock is held, leasehold gives up at once, unless --wait is set. A
+    /// command that fails uses up the interval too. One that cannot be started does
+    /// not. The interval is the ttl as well: 100ms to 366d, and not longer than the
+    /// store's max_ttl, which is 60s in a quorum and with guard_data_loss unless the
+    /// URL says otherwise. In a file, the interval ends when the machine restarts.
+    /// Until then, show prints which machine and process ran the command, when, and
+    /// its exit status.
     #[arg(long, value_name = "TIME", conflicts_with = "ttl", value_parser = span,
         allow_hyphen_values = true, verbatim_doc_comment)]
     once_per: Option<Duration>,
-    /// Time to end in when the lock is in danger, between SIGTERM and SIGKILL
+    /// How long the command has between SIGTERM and SIGKILL when the lock is at risk
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = span,
         allow_hyphen_values = true)]
     grace: Duration,
     /// The lock; any name
     #[arg(value_name = "NAME")]
     name: OsString,
-    /// What to run while it is held
+    /// What to run while the lock is held
     #[arg(value_name = "COMMAND", required = true, last = true)]
     command: Vec<OsString>,
 }

@@ -156,7 +156,7 @@ pub(super) fn frame(scene: &Scene<'_>, (rows, columns): (usize, usize)) -> Strin
     text.push(match &choices.mode {
         Mode::Filter(typed) => ("", format!("names: {}_", plain(typed.as_bytes()))),
         Mode::Break { whose, .. } => {
-            (RED, format!("Break {whose}? It goes on until it hears of that. [y/N]"))
+            (RED, format!("Break {whose}? The holder continues until its next renewal. [y/N]"))
         }
         _ => ("", choices.notice.clone()),
     });

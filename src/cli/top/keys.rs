@@ -154,7 +154,7 @@ impl Choices {
                         let whose = format!("{}, {}", plain(name), who(holder));
                         self.mode = Mode::Break { name: name.to_vec(), fence, whose };
                     }
-                    None => self.notice = "nobody has it with a fence".into(),
+                    None => self.notice = "it has no holder with a fence".into(),
                 }
             }
             _ => {}

@@ -38,17 +38,18 @@ const LOOK: Duration = Duration::from_secs(2);
 /// Turns of so long are counted, or of as many looks.
 const WINDOW: (Duration, u32) = (Duration::from_secs(10), 5);
 
-/// Show which locks are the busiest, again and again
+/// Show the busiest locks, refreshed every second
 ///
 /// On a terminal it fills the screen: s sorts, / shows the names of a pattern, arrows
-/// or j and k select, b breaks the selected lock after asking, h helps, q quits. Else,
-/// and with --json, it prints a page for each look. It asks for some hundred names at
-/// a time, and for some thousand in each look: of a store with more, it sees a part
-/// each time. Turns are counted as their fences change, so of several between two
-/// looks it sees one.
+/// or j and k select, b breaks the selected lock after asking, h helps, q quits. Without
+/// a terminal, and with --json, it prints a page for each refresh (a "look").
 ///
-/// Exit status: 0 you quit, --looks are over or nobody reads any more; 64 usage, 69 no
-/// store at the first look.
+/// top asks for some hundred names at a time, and for some thousand in each look. In a
+/// store with more names, each look reads a part. A turn is one holder's lease: top
+/// counts one when the fence has changed, so of several between two looks it counts one.
+///
+/// Exit status: 0 you quit, --looks are over, or the reader closed its output; 64 usage;
+/// 69 no store at the first look.
 #[derive(clap::Args)]
 #[command(
     verbatim_doc_comment,
@@ -58,10 +59,10 @@ const WINDOW: (Duration, u32) = (Duration::from_secs(10), 5);
 pub(crate) struct Args {
     #[command(flatten)]
     store: Store,
-    /// How long between two looks; 20ms to 1h
+    /// Time between two looks; 20ms to 1h
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
     every: Duration,
-    /// End after so many looks
+    /// End after this many looks
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     looks: Option<u64>,
     /// What comes first

@@ -163,9 +163,9 @@ fn turn(last: &Seen, seen: &Seen, by: Option<&str>, changes: &mut Vec<Change>) {
             change.json["by"] = json!(by);
             changes.push(change);
         } else if can_be_over && !goes_on {
-            changes.push(ends("expired", "expired, or given back just before that"));
+            changes.push(ends("expired", "expired, or released just before that"));
         } else if !was_waiting && !goes_on {
-            changes.push(ends("given_back", "given back"));
+            changes.push(ends("given_back", "released"));
         }
         if was_waiting && !can_be_over {
             event = ("handed_over", "handed over");
@@ -261,7 +261,7 @@ mod tests {
         assert_eq!(looks.see(A, &[]), [format!("taken: {A_HOLDS}")]);
         assert!(looks.see(Some(("a", 29, 7)), &[]).is_empty());
         assert!(looks.see(A, &[]).is_empty());
-        assert_eq!(looks.see(None, &[]), ["given back, fence 7"]);
+        assert_eq!(looks.see(None, &[]), ["released, fence 7"]);
         assert!(looks.see(None, &[]).is_empty());
     }
 
@@ -278,7 +278,7 @@ mod tests {
             "who has its turn has not gone away"
         );
         let c = Some(("c", 30, 9));
-        let said = ["given back, fence 8", "taken: held by client cccccccccccc, fence 9"];
+        let said = ["released, fence 8", "taken: held by client cccccccccccc, fence 9"];
         assert_eq!(looks.see(c, &[]), said);
         let again = Some(("c", 30, 10));
         assert_eq!(looks.see(again, &[]), ["taken: held by client cccccccccccc, fence 10"]);
@@ -289,7 +289,7 @@ mod tests {
         let mut looks = Looks::new();
         looks.see(Some(("a", 1, 7)), &["b"]);
         let said = [
-            "expired, or given back just before that, fence 7",
+            "expired, or released just before that, fence 7",
             "taken: held by client bbbbbbbbbbbb, fence 8",
         ];
         assert_eq!(looks.see(Some(("b", 30, 8)), &[]), said);
@@ -305,7 +305,7 @@ mod tests {
             looks.see(b, &[]),
             ["broken by root@web-3, fence 7", "handed over: held by client bbbbbbbbbbbb, fence 8"]
         );
-        assert_eq!(looks.see(None, &[]), ["given back, fence 8"]);
+        assert_eq!(looks.see(None, &[]), ["released, fence 8"]);
     }
 
     #[test]
@@ -314,7 +314,7 @@ mod tests {
         looks.see(A, &[]);
         // The store had not answered about it until now; and it is of one that nobody saw.
         looks.broken("c");
-        assert_eq!(looks.see(None, &[]), ["given back, fence 7"]);
+        assert_eq!(looks.see(None, &[]), ["released, fence 7"]);
     }
 
     #[test]

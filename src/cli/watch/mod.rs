@@ -20,15 +20,15 @@ use crate::store::Store;
 use changes::{Change, Note, Seen, Watched};
 use leasehold::command::{last_breach, plain};
 
-/// Show what becomes of a lock, a line for each change
+/// Print a line for each change of a lock
 ///
-/// Who takes it, gives it back, is handed it, waits for it or stops waiting; who
-/// breaks it, and when it expires. It asks the store now and then and touches
-/// nothing: what comes and goes between two looks is not seen. It ends when it is
-/// interrupted, or when nobody reads what it prints any more.
+/// A line says who acquires the lock, releases it, is handed it, waits for it, stops
+/// waiting or breaks it, and when it expires. watch polls the store and changes
+/// nothing. It does not see what comes and goes between two polls. It ends when it
+/// is interrupted, or when the reader closes its output.
 ///
-/// Exit status: 0 nobody reads any more, 64 usage, 69 no store at the first look;
-/// later on, one line says that the lock cannot be seen, and it goes on.
+/// Exit status: 0 the reader closed its output; 64 usage; 69 no store at the first
+/// poll. If the store fails later, one line says so, and watch continues.
 #[derive(clap::Args)]
 #[command(
     verbatim_doc_comment,
@@ -38,16 +38,16 @@ use leasehold::command::{last_breach, plain};
 pub(crate) struct Args {
     #[command(flatten)]
     store: Store,
-    /// How long between two looks; 20ms to 1h
+    /// Time between two polls; 20ms to 1h
     #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = interval)]
     every: Duration,
-    /// Print a line of JSON for each change
+    /// Print one line of JSON for each change
     ///
     /// Its keys: at_ms (since 1970), name, event, fence, token_prefix, ttl_ms, client
     /// (as in show), waiting, by and error. The events: held or free (at the first
-    /// look), taken, handed_over, given_back, expired, broken, passed_unseen, waits,
-    /// waits_no_more, waiting (too many to be named) and unseen. null where there is
-    /// nothing to tell.
+    /// poll), taken, handed_over, given_back, expired, broken, passed_unseen, waits,
+    /// waits_no_more, waiting (too many to be named) and unseen. A value that
+    /// is not known is null.
     #[arg(long, verbatim_doc_comment)]
     json: bool,
     /// The lock

@@ -1,10 +1,10 @@
 /*
  * Leasehold: one lock for programs on many machines, or for the processes of one.
  *
- * Take it, know how long you may rely on it, prove to the resource that you are the latest holder
- * (the fence), give it back. Locks are kept on Redis or Valkey (one server, a Sentinel group, a
- * Cluster, or a quorum of several), on PostgreSQL, on MySQL or MariaDB, on ZooKeeper, on etcd, or in an
- * SQLite file.
+ * Acquire it, know how long you may rely on it, prove to the resource that you are the latest
+ * holder (by the fencing token, "fence" for short), and release it. Locks are kept on Redis or
+ * Valkey (one server, a Sentinel group, a Cluster, or a quorum of several), on PostgreSQL, on MySQL
+ * or MariaDB, on ZooKeeper, on etcd, or in an SQLite file.
  *
  * Ten calls are what most programs need:
  *
@@ -12,9 +12,9 @@
  *     leasehold_client_lock     a lock on a name; its options are leasehold_lock_set_ttl_ms() etc.
  *     leasehold_lock_try_acquire   LEASEHOLD_OK and a lease, or at once LEASEHOLD_BUSY
  *     leasehold_lock_acquire    waits for it in a fair queue, 60 s by default
- *     leasehold_lease_fence     the number by which the resource refuses a late writer
- *     leasehold_lease_is_valid  whether the lease may be relied on now; asks nobody
- *     leasehold_lease_release   gives the lock back: LEASEHOLD_OK, or LEASEHOLD_LOST
+ *     leasehold_lease_fence     the number by which the resource rejects a late writer
+ *     leasehold_lease_is_valid  whether you may rely on the lease now; sends no request
+ *     leasehold_lease_release   releases the lock: LEASEHOLD_OK, or LEASEHOLD_LOST
  *     leasehold_lease_free      and leasehold_lock_free, leasehold_client_free: every handle has one
  *     leasehold_error_message   what went wrong and what to do about it, in one sentence
  *     leasehold_error_free      does nothing with NULL
@@ -29,11 +29,11 @@
  *     }
  *     switch (leasehold_lock_try_acquire(lock, &lease, &error)) {
  *     case LEASEHOLD_OK:                               // mine: renewed until it is released
- *         charge(order, leasehold_lease_fence(lease)); // the database refuses a smaller fence
+ *         charge(order, leasehold_lease_fence(lease)); // the database rejects a smaller fence
  *         if (leasehold_lease_release(lease, &error) != LEASEHOLD_OK) warn(error); // it was lost
  *         leasehold_lease_free(lease);                 // frees it, and releases it if still held
  *         break;
- *     case LEASEHOLD_BUSY: reject(order); break;       // somebody else has it
+ *     case LEASEHOLD_BUSY: reject(order); break;       // another holder has it
  *     default: warn(error);
  *     }
  *     leasehold_error_free(error);
@@ -44,7 +44,7 @@
  * machines of 64 bits.
  *
  * Status and error. A function that can fail returns a leasehold_status: 0, an outcome above 0, or
- * an error below 0. Its last argument, which may be NULL, gets the particulars: an error that the
+ * an error below 0. Its last argument, which may be NULL, gets the details: an error that the
  * caller frees, or NULL where the status says everything (LEASEHOLD_OK, LEASEHOLD_BUSY,
  * LEASEHOLD_TIMEOUT, LEASEHOLD_INTERRUPTED). What was in it before is overwritten and never read,
  * so free an error before its variable is used again; leasehold_error_free(NULL) does nothing.
@@ -70,7 +70,7 @@
  *
  * Threads. Any thread may use any handle at any time, freeing included: a call in progress goes on
  * with what it has, later ones get LEASEHOLD_ERR_HANDLE. Only borrowed strings end with their
- * handle. A lease may be released by another thread than took it. Calls block; none may be made in
+ * handle. A lease may be released by another thread than acquired it. Calls block; none may be made in
  * a signal handler, and no thread may be cancelled (pthread_cancel) in one: that is what interrupt
  * functions are for. The library's own threads take no signals.
  *
@@ -80,9 +80,9 @@
  * where the parent has ever opened a file.
  *
  * The library prints nothing, installs no signal handlers, and stays loaded after dlclose(). When
- * all handles are freed, it has no thread or descriptor left (one of Redis' threads, and that of
- * leasehold_lease_on_lost(), may take a moment to end), and no memory but for a few dozen bytes that Rust keeps for a thread until that
- * ends.
+ * all handles are freed, no thread and no descriptor of it are left. (One of Redis' threads, and
+ * that of leasehold_lease_on_lost(), may take a moment to end.) No memory is left either, but for a
+ * few dozen bytes that Rust keeps for each thread until that ends.
  */
 
 #ifndef LEASEHOLD_H
@@ -136,15 +136,16 @@ typedef struct leasehold_event leasehold_event;
 typedef struct leasehold_events leasehold_events;
 
 /**
- * One holder's turn: the proof that a lock is yours, for as long as it says so. It is renewed in
- * the background unless that was switched off. Free it with leasehold_lease_free(), which releases
- * it if nothing else has ended it.
+ * The proof that you hold a lock, for as long as it says so. The client renews it in the
+ * background unless that was switched off. Free it with leasehold_lease_free(), which releases the
+ * lock if nothing else has ended the lease.
  */
 typedef struct leasehold_lease leasehold_lease;
 
 /**
- * A lock that can be taken: a name and options. It holds nothing itself, any number of threads may
- * use it at once, and any number of leases can come from it. Free it with leasehold_lock_free().
+ * A lock that can be acquired: a name and options. It holds nothing itself. Any number of threads
+ * may use it at once, and any number of leases can come from it. Free it with
+ * leasehold_lock_free().
  */
 typedef struct leasehold_lock leasehold_lock;
 
@@ -187,19 +188,21 @@ typedef int32_t leasehold_status;
 
 /** Done. */
 #define LEASEHOLD_OK 0
-/** Outcome: somebody else has the lock. */
+/** Outcome: another holder has the lock. */
 #define LEASEHOLD_BUSY 1
 /** Outcome: the wait ran out. */
 #define LEASEHOLD_TIMEOUT 2
-/** Outcome: the caller's interrupt function ended the wait; nothing is held. */
+/** Outcome: the caller's interrupt function ended the wait. You hold nothing. */
 #define LEASEHOLD_INTERRUPTED 3
 /**
- * Outcome: the lease was over: ended before, run out, deleted, or somebody else has the lock now.
+ * Outcome: the lease was over. A call ended it before, it expired, it was deleted, or another
+ * holder has the lock now.
  */
 #define LEASEHOLD_LOST 4
 /**
- * Outcome: whether the store did it is not known. Nothing counts as held that was not before; a
- * lock that may have been taken is being given back.
+ * Outcome: the store did not confirm the request. Leasehold assumes that you do not hold the lock,
+ * and releases it in the background in case you do. A lease that you had before is as valid as it
+ * says.
  */
 #define LEASEHOLD_UNKNOWN 5
 /** An argument that can never work: a bad name, option or URL, or NULL for an output. */
@@ -210,7 +213,7 @@ typedef int32_t leasehold_status;
 #define LEASEHOLD_ERR_CLOSED (-3)
 /** The handle was made before this process was forked: see leasehold_client_reopen_after_fork(). */
 #define LEASEHOLD_ERR_FORKED (-4)
-/** A configuration that a client was opened with is not changed any more. */
+/** A client was opened with this configuration, so it can no longer change. */
 #define LEASEHOLD_ERR_SEALED (-5)
 /** A defect of this library: the call was abandoned. The handles stay usable. */
 #define LEASEHOLD_ERR_PANIC (-6)
@@ -218,7 +221,7 @@ typedef int32_t leasehold_status;
 #define LEASEHOLD_ERR_WOULD_DEADLOCK (-7)
 /** The store cannot be reached. */
 #define LEASEHOLD_ERR_REFUSED (-8)
-/** The store did not answer in time; nothing was asked of it yet. */
+/** The store did not answer in time. No request for the lock had reached it. */
 #define LEASEHOLD_ERR_NO_ANSWER (-9)
 /** The store did not accept the user or the password. */
 #define LEASEHOLD_ERR_AUTH (-10)
@@ -234,15 +237,15 @@ typedef int32_t leasehold_status;
 #define LEASEHOLD_ERR_OUT_OF_MEMORY (-15)
 /** The store is up and cannot serve at the moment: loading, busy, failing over. */
 #define LEASEHOLD_ERR_UNAVAILABLE (-16)
-/** Something that this process needs has run out: connections, descriptors, threads. */
+/** This process has run out of connections, descriptors or threads. */
 #define LEASEHOLD_ERR_EXHAUSTED (-17)
 /** The file of an embedded store cannot be used. */
 #define LEASEHOLD_ERR_STORAGE (-18)
 /** The store answered something that this library does not understand. */
 #define LEASEHOLD_ERR_PROTOCOL (-19)
-/** Too few replicas acknowledged the grant; the lock was given back. */
+/** Too few replicas acknowledged the grant. The lock was released. */
 #define LEASEHOLD_ERR_NOT_REPLICATED (-20)
-/** Too few servers of the quorum answered; nothing is held. */
+/** Too few servers of the quorum answered. You hold nothing. */
 #define LEASEHOLD_ERR_NO_QUORUM (-21)
 /** The disk that the store writes to is full, or a quota there is used up. */
 #define LEASEHOLD_ERR_DISK_FULL (-22)
@@ -480,9 +483,9 @@ typedef int32_t leasehold_counter;
 
 /** Requests to a store for a lock, every try of a wait included. */
 #define LEASEHOLD_COUNTER_ATTEMPTS 1
-/** Leases taken. */
+/** Leases acquired. */
 #define LEASEHOLD_COUNTER_GRANTED 2
-/** Tries that found the lock taken. */
+/** Tries that found the lock held. */
 #define LEASEHOLD_COUNTER_BUSY 3
 /** Waits that ran out. */
 #define LEASEHOLD_COUNTER_TIMED_OUT 4
@@ -642,7 +645,7 @@ void leasehold_client_free(leasehold_client *client);
 
 /* ---- Locks ----------------------------------------------------------------------------------- */
 
-/** How a wait for a lock goes. */
+/** How to wait for a lock. */
 typedef int32_t leasehold_wait_mode;
 
 /**
@@ -653,8 +656,9 @@ typedef int32_t leasehold_wait_mode;
 typedef int (*leasehold_interrupt_fn)(void *user_data);
 
 /**
- * What leasehold_lock_take() and leasehold_waits_take() took: a lease, to be ended by
- * leasehold_lease_end() or freed as any other, and its fence, as leasehold_lease_fence() says it.
+ * What leasehold_lock_take() and leasehold_waits_take() acquired: a lease and its fence, as
+ * leasehold_lease_fence() returns it. End the lease with leasehold_lease_end(), or free it as any
+ * other.
  */
 typedef struct {
   leasehold_lease *lease;
@@ -670,13 +674,13 @@ typedef int32_t leasehold_fact;
 /** As a time in milliseconds, says that there is no limit. */
 #define LEASEHOLD_FOREVER INT64_MAX
 /**
- * In a queue where the store has one, in the order of coming; where the server refuses what that
- * needs (the right to subscribe to a channel), by asking again and again.
+ * Wait in the store's queue, in the order of arrival. If the server forbids what the queue needs
+ * (the right to subscribe to a channel), or the store has no queue, poll instead.
  */
 #define LEASEHOLD_WAIT_MODE_AUTO 0
 /**
- * By asking again and again, in no order: for names that are shared with other libraries, whose
- * releases tell nobody. A thread that spins comes after all that queue for the name.
+ * Poll, in no order. For names that are shared with other libraries, whose releases notify no
+ * waiter. A thread that spins comes after all that queue for the name.
  */
 #define LEASEHOLD_WAIT_MODE_SPIN 1
 /** A sentence: "web-3 (python worker.py, pid 4711, label billing) since 12 s". */
@@ -714,17 +718,17 @@ typedef int32_t leasehold_fact;
 #define LEASEHOLD_FACTS 14
 
 /**
- * Sets how soon the lock is free after its holder died: 30000 ms by default, from 3 ms to 366 days, or
- * to what the URL has as max_ttl. It does not end a lease that is renewed: that is done each third
- * of it, and so it takes as long until a lease that was deleted in the store is known to be lost.
+ * Sets how soon the lock is free after its holder died: 30000 ms by default, from 3 ms to 366
+ * days, or to what the URL has as max_ttl. It does not end a lease that is renewed. The client
+ * renews after each third of the ttl. So it takes a third of the ttl until the client knows that a
+ * lease was deleted in the store.
  *
- * The setters of a lock return LEASEHOLD_OK, or LEASEHOLD_ERR_BAD_ARGUMENT for what the option
- * can never be; leasehold_lock_check() has the reason. Then taking the lock fails too, until the
- * option is set well. Options that do not go together are refused when the lock is taken. Leases
- * that were taken before stay as they are. Any thread.
+ * The setters of a lock return LEASEHOLD_OK, or LEASEHOLD_ERR_BAD_ARGUMENT for a value that the
+ * option can never have. leasehold_lock_check() has the reason. Then acquiring the lock fails too,
+ * until the option is set well. Options that do not go together are refused when the lock is
+ * acquired. Leases that were acquired before stay as they are. Any thread.
  */
-leasehold_status leasehold_lock_set_ttl_ms(leasehold_lock *lock,
-                                           int64_t ttl_ms);
+leasehold_status leasehold_lock_set_ttl_ms(leasehold_lock *lock, int64_t ttl_ms);
 
 /**
  * Sets how long leasehold_lock_acquire() waits: 60000 ms by default; 0 tries once,
@@ -733,23 +737,24 @@ leasehold_status leasehold_lock_set_ttl_ms(leasehold_lock *lock,
 leasehold_status leasehold_lock_set_wait_ms(leasehold_lock *lock, int64_t wait_ms);
 
 /**
- * Sets how long the store may take to answer when this lock is taken: by default the client's
- * io_timeout, 1000 ms; from 1 ms to 1 h. While the store is silent, so long take
- * leasehold_lock_try_acquire() and shorter waits: with 50 there is an answer by then, or an error
- * that is not LEASEHOLD_BUSY. Leases are renewed and released by the client's. Any thread.
+ * Sets how long the store may take to answer when this lock is acquired, from 1 ms to 1 h. The
+ * default is the client's io_timeout, 1000 ms unless it was set. While the store is silent,
+ * leasehold_lock_try_acquire() and shorter waits last that long. With 50, they have an answer
+ * after 50 ms, or an error that is not LEASEHOLD_BUSY. Renewals and releases keep the client's
+ * io_timeout. Any thread.
  */
 leasehold_status leasehold_lock_set_io_timeout_ms(leasehold_lock *lock, int64_t most_ms);
 
 /**
  * Sets how often a wait that spins asks for the lock at most: 1 is the least, and there is no
  * limit by default. Whichever of this and the time comes first ends the wait. In another mode than
- * LEASEHOLD_WAIT_MODE_SPIN, taking the lock is then LEASEHOLD_ERR_BAD_ARGUMENT. Any thread.
+ * LEASEHOLD_WAIT_MODE_SPIN, acquiring the lock is then LEASEHOLD_ERR_BAD_ARGUMENT. Any thread.
  */
 leasehold_status leasehold_lock_set_attempts(leasehold_lock *lock, uint32_t most);
 
 /**
- * Sets whether leases are renewed in the background. By default they are where the ttl is at least
- * 100 ms; without renewal the ttl is the limit. Any thread.
+ * Sets whether the client renews leases in the background. By default it does if the ttl is at
+ * least 100 ms. Without renewal a lease expires after its ttl. Any thread.
  */
 leasehold_status leasehold_lock_set_renew(leasehold_lock *lock, bool renew);
 
@@ -761,7 +766,7 @@ leasehold_status leasehold_lock_set_renew(leasehold_lock *lock, bool renew);
 leasehold_status leasehold_lock_set_max_hold_ms(leasehold_lock *lock, int64_t most_ms);
 
 /**
- * Sets how a wait goes: one of the LEASEHOLD_WAIT_MODE_ constants, LEASEHOLD_WAIT_MODE_AUTO by
+ * Sets how to wait: one of the LEASEHOLD_WAIT_MODE_ constants, LEASEHOLD_WAIT_MODE_AUTO by
  * default; LEASEHOLD_ERR_BAD_ARGUMENT also for a mode that there is not. Any thread.
  */
 leasehold_status leasehold_lock_set_wait_mode(leasehold_lock *lock, leasehold_wait_mode mode);
@@ -769,9 +774,9 @@ leasehold_status leasehold_lock_set_wait_mode(leasehold_lock *lock, leasehold_wa
 /**
  * Sets how long a wait that spins pauses before it asks again. Pauses have random lengths: the
  * first one up to `first_ms`, the others up to twice as much each time, none longer than
- * `longest_ms`; LEASEHOLD_FOREVER there is what suits the store (64 ms on Redis). Pauses of zero are
- * refused. Without this, a wait asks three more times at once, then pauses up to 1 ms, 2 ms, 4 ms and
- * so on. In another mode than LEASEHOLD_WAIT_MODE_SPIN, taking the lock is then
+ * `longest_ms`; LEASEHOLD_FOREVER there is what suits the store (64 ms on Redis). Pauses of zero
+ * are refused. Without this, a wait asks three more times at once, then pauses up to 1 ms, 2 ms, 4
+ * ms and so on. In another mode than LEASEHOLD_WAIT_MODE_SPIN, acquiring the lock is then
  * LEASEHOLD_ERR_BAD_ARGUMENT. Any thread.
  */
 leasehold_status leasehold_lock_set_backoff_ms(leasehold_lock *lock,
@@ -791,34 +796,40 @@ leasehold_status leasehold_lock_check(const leasehold_lock *lock, leasehold_erro
 const char *leasehold_lock_name(const leasehold_lock *lock, size_t *length);
 
 /**
- * Takes the lock if it is free, without waiting for a holder.
+ * Acquires the lock if it is free, without waiting for a holder.
  *
  * Returns LEASEHOLD_OK and writes `*lease`, to be freed with leasehold_lease_free(); or
- * LEASEHOLD_BUSY when somebody else has it; or LEASEHOLD_UNKNOWN, with nothing held, or what kept
- * the store from answering, by leasehold_lock_set_io_timeout_ms(), 1 s by default. Options that
- * can never work are LEASEHOLD_ERR_BAD_ARGUMENT, before anything is sent. Any thread.
+ * LEASEHOLD_BUSY when another holder has it. Returns LEASEHOLD_UNKNOWN, with nothing held, if the
+ * request was sent and no reply came, and others for what kept the store from answering. The call
+ * ends within leasehold_lock_set_io_timeout_ms(), 1 s by default. Options that can never work are
+ * LEASEHOLD_ERR_BAD_ARGUMENT, before anything is sent. Any thread.
  */
 leasehold_status leasehold_lock_try_acquire(leasehold_lock *lock,
                                             leasehold_lease **lease,
                                             leasehold_error **error);
 
 /**
- * Takes the lock, waiting for it as long as leasehold_lock_set_wait_ms() says.
+ * Acquires the lock, and waits for it as long as leasehold_lock_set_wait_ms() says.
  *
- * Returns LEASEHOLD_OK and writes `*lease`, to be freed with leasehold_lease_free(); or
- * LEASEHOLD_TIMEOUT when the lock stayed taken; LEASEHOLD_ERR_CLOSED when the client was closed or
- * the lock freed meanwhile; LEASEHOLD_ERR_WOULD_DEADLOCK when the wait has no limit and this
- * thread took the lock that is held, by any client of the store; others as
- * leasehold_lock_try_acquire(). The call ends by the wait or by io_timeout (see
- * leasehold_lock_set_io_timeout_ms()), whichever is later, whatever the network does. Once the store
- * has answered this client, a wait outlasts an outage of it. Any thread.
+ * Returns:
+ * - LEASEHOLD_OK and writes `*lease`, to be freed with leasehold_lease_free().
+ * - LEASEHOLD_TIMEOUT when the lock was held for the whole wait.
+ * - LEASEHOLD_ERR_CLOSED when the client was closed or the lock freed during the wait.
+ * - LEASEHOLD_ERR_WOULD_DEADLOCK when the wait has no limit and this thread holds the lock itself,
+ *   by any client of the store.
+ * - Others as leasehold_lock_try_acquire().
+ *
+ * The call ends within the wait or io_timeout (see leasehold_lock_set_io_timeout_ms()), whichever
+ * is later, whatever the network does. Once the store has answered this client, a wait continues
+ * through an outage of the store. Any thread.
  */
 leasehold_status leasehold_lock_acquire(leasehold_lock *lock,
                                         leasehold_lease **lease,
                                         leasehold_error **error);
 
 /**
- * The same with a function that can end the wait, which may be NULL. `user_data` is handed to it.
+ * As leasehold_lock_acquire(), with a function that can end the wait. It may be NULL. It gets
+ * `user_data`.
  *
  *     static volatile sig_atomic_t stopped;
  *     static int stop(void *unused) { (void)unused; return stopped; }
@@ -835,8 +846,9 @@ leasehold_status leasehold_lock_acquire_unless(leasehold_lock *lock,
                                                leasehold_error **error);
 
 /**
- * The same with a limit of its own, whatever leasehold_lock_set_wait_ms() said: 0 tries once,
- * LEASEHOLD_FOREVER waits without limit. The function may be NULL. Any thread.
+ * As leasehold_lock_acquire_unless(), with a limit of its own, whatever
+ * leasehold_lock_set_wait_ms() said: 0 tries once, LEASEHOLD_FOREVER waits without limit. The
+ * function may be NULL. Any thread.
  */
 leasehold_status leasehold_lock_acquire_within(leasehold_lock *lock,
                                                int64_t wait_ms,
@@ -846,9 +858,8 @@ leasehold_status leasehold_lock_acquire_within(leasehold_lock *lock,
                                                leasehold_error **error);
 
 /**
- * The same as leasehold_lock_acquire_unless(), with all that most turns need in one call. With
- * leasehold_lease_end() a turn is two calls, which counts where calls cost more than in C. Any
- * thread.
+ * As leasehold_lock_acquire_unless(), with the fence in the same call. With leasehold_lease_end(),
+ * acquiring and releasing is two calls, which counts where calls cost more than in C. Any thread.
  *
  *     leasehold_turn turn;
  *     if (leasehold_lock_take(lock, NULL, NULL, &turn, &error) == LEASEHOLD_OK) {
@@ -863,11 +874,13 @@ leasehold_status leasehold_lock_take(leasehold_lock *lock,
                                      leasehold_error **error);
 
 /**
- * Goes on with a lease that another process took and let go of with leasehold_lease_detach(): a
- * web request takes it, a worker releases it. `token` is what leasehold_lease_token() said there,
- * of `token_length` bytes or LEASEHOLD_NUL. Asks nobody; the lease, which has a token of its own,
- * may be relied on, and is renewed, after its first successful leasehold_lease_extend(). That is
- * LEASEHOLD_LOST where nobody detached a lease with this token and fence, and where another
+ * Continues a lease that another process acquired and passed on with leasehold_lease_detach(). For
+ * example, a web request acquires it and a worker releases it. `token` is what
+ * leasehold_lease_token() returned there, of `token_length` bytes or LEASEHOLD_NUL.
+ *
+ * This call sends no request. The lease has a token of its own. Rely on it only after its first
+ * successful leasehold_lease_extend(); from then on it is renewed too. That call returns
+ * LEASEHOLD_LOST in two cases: no process detached a lease with this token and fence, or another
  * program that attached it has extended it first. The token alone is enough to release the lock.
  * Any thread. Errors: LEASEHOLD_ERR_BAD_ARGUMENT for what can be no token or fence.
  */
@@ -879,25 +892,30 @@ leasehold_status leasehold_lock_attach(leasehold_lock *lock,
                                        leasehold_error **error);
 
 /**
- * Looks who has the lock, without touching it. Any thread. Errors: what kept the store from
- * answering, by io_timeout.
+ * Reads who holds the lock and who waits for it. Changes nothing. Any thread. Errors: what kept
+ * the store from answering, by io_timeout.
  */
 leasehold_status leasehold_lock_inspect(leasehold_lock *lock,
                                         leasehold_lock_state **state,
                                         leasehold_error **error);
 
 /**
- * Frees a lock that somebody else has and does not give: the first waiter is handed it at once, under a
- * larger fence. Nothing stops the holder before its next renewal, when its lease is lost, and its event,
- * error and log say who broke it: `by`, of `by_length` bytes or LEASEHOLD_NUL, such as "root@web-3". With
- * an `if_fence` other than 0, which leasehold_lock_state_fence() tells of a free lock, only the lease with
- * that fence is broken.
+ * Breaks a lock that its holder does not release. The store hands it to the first waiter at once,
+ * under a larger fence. Nothing stops the holder until its next renewal. Then its lease is lost,
+ * and its event, error and log say who broke it: `by`, of `by_length` bytes or LEASEHOLD_NUL, such
+ * as "root@web-3". An `if_fence` other than 0 breaks only the lease with that fence.
+ * (leasehold_lock_state_fence() returns 0 for a free lock.)
  *
- * Returns LEASEHOLD_OK and writes the fence of the lease that is over, 0 where the store did not know
- * it; LEASEHOLD_BUSY when another lease has the lock than `if_fence` says; LEASEHOLD_LOST when nobody
- * has it; LEASEHOLD_UNKNOWN where the store did not confirm it: then the same call again tells. Any
- * thread. Errors: LEASEHOLD_ERR_WRONG_TYPE where what has the name is no lock of this library; others
- * what kept the store from answering, by io_timeout.
+ * Returns:
+ * - LEASEHOLD_OK and writes the fence of the lease that is over, 0 where the store did not know
+ *   it.
+ * - LEASEHOLD_BUSY when another lease holds the lock than `if_fence` says.
+ * - LEASEHOLD_LOST when the lock is free.
+ * - LEASEHOLD_UNKNOWN where the store did not confirm it. Call it again to find out.
+ * - LEASEHOLD_ERR_WRONG_TYPE where something else than a lock of this library uses the name.
+ * - Others for what kept the store from answering, by io_timeout.
+ *
+ * Any thread.
  */
 leasehold_status leasehold_lock_break(leasehold_lock *lock,
                                       uint64_t if_fence,
@@ -907,8 +925,8 @@ leasehold_status leasehold_lock_break(leasehold_lock *lock,
                                       leasehold_error **error);
 
 /**
- * Frees a lock. Its leases go on; threads that wait for it return LEASEHOLD_ERR_CLOSED within 200
- * ms (those whose request is under way by io_timeout). Any thread.
+ * Frees a lock. Its leases continue. Threads that wait for it return LEASEHOLD_ERR_CLOSED within
+ * 200 ms, or by io_timeout if a request is under way. Any thread.
  */
 void leasehold_lock_free(leasehold_lock *lock);
 
@@ -978,8 +996,8 @@ leasehold_status leasehold_waits_start(leasehold_waits *waits,
                                        leasehold_error **error);
 
 /**
- * The same with a limit of its own, whatever leasehold_lock_set_wait_ms() said: 0 tries once,
- * LEASEHOLD_FOREVER waits without limit. Any thread.
+ * As leasehold_waits_start(), with a limit of its own, whatever leasehold_lock_set_wait_ms() said:
+ * 0 tries once, LEASEHOLD_FOREVER waits without limit. Any thread.
  */
 leasehold_status leasehold_waits_start_within(leasehold_waits *waits,
                                               leasehold_lock *lock,
@@ -1008,11 +1026,11 @@ leasehold_status leasehold_waits_next_within(leasehold_waits *waits,
                                              leasehold_error **error);
 
 /**
- * What a wait came to; it is not in the set any more. Returns what leasehold_lock_take() would have
- * returned (but not LEASEHOLD_ERR_WOULD_DEADLOCK, which goes by threads), with the lease and its
- * fence in `*turn`, or LEASEHOLD_BUSY while the wait goes on. A lease is valid and renewed from the
- * end of the wait on, taken or not. Any thread. Errors: LEASEHOLD_ERR_BAD_ARGUMENT also for an id
- * that is not in the set.
+ * Returns what a wait came to, and removes it from the set. Returns what leasehold_lock_take()
+ * would have returned (but not LEASEHOLD_ERR_WOULD_DEADLOCK, which goes by threads), with the
+ * lease and its fence in `*turn`, or LEASEHOLD_BUSY while the wait goes on. A lease is valid and
+ * renewed from the end of the wait on, taken or not. Any thread. Errors:
+ * LEASEHOLD_ERR_BAD_ARGUMENT also for an id that is not in the set.
  */
 leasehold_status leasehold_waits_take(leasehold_waits *waits,
                                       uint64_t id,
@@ -1020,8 +1038,8 @@ leasehold_status leasehold_waits_take(leasehold_waits *waits,
                                       leasehold_error **error);
 
 /**
- * Ends a wait, if it is in the set: it leaves the queue, and a lock that it has got is given back.
- * Returns at once. Any thread.
+ * Ends a wait, if it is in the set: it leaves the queue, and releases the lock if it has acquired
+ * it already. Returns at once. Any thread.
  */
 leasehold_status leasehold_waits_stop(leasehold_waits *waits, uint64_t id, leasehold_error **error);
 
@@ -1046,15 +1064,16 @@ typedef int (*leasehold_lease_lost_fn)(void *user_data, const leasehold_event *e
 typedef void (*leasehold_lease_drop_fn)(void *user_data);
 
 /**
- * The fence: larger than that of every turn on the name before it, from 1 to 2^53 - 1. Give it to
- * the resource with each write, and let the resource refuse a smaller one. It has at most 16 digits:
- * an int64_t and a BIGINT hold it. It stays when the lease is over. Asks nobody. Any thread.
+ * The fencing token (fence): larger than that of every earlier lease on the name, from 1 to 2^53 -
+ * 1. Send it to the resource with each write, and let the resource reject a smaller one. It has at
+ * most 16 digits: an int64_t and a BIGINT hold it. It stays when the lease is over. Sends no
+ * request. Any thread.
  */
 uint64_t leasehold_lease_fence(const leasehold_lease *lease);
 
 /**
- * The token that marks the grant in the store: 32 hexadecimal digits. It is all that is needed to
- * release the lock. Borrowed. Any thread.
+ * The token that marks the lease in the store: 32 hexadecimal digits. Whoever has it can release
+ * the lock. Borrowed. Any thread.
  */
 const char *leasehold_lease_token(const leasehold_lease *lease);
 
@@ -1065,115 +1084,137 @@ const char *leasehold_lease_token(const leasehold_lease *lease);
 const char *leasehold_lease_name(const leasehold_lease *lease, size_t *length);
 
 /**
- * For how many milliseconds the lease may still be relied on, without asking anybody; 0 when it is
- * over or lost. Any thread.
+ * How many milliseconds you may still rely on the lease; 0 when it is over or lost. Sends no
+ * request. Any thread.
  */
 int64_t leasehold_lease_remaining_ms(const leasehold_lease *lease);
 
-/** Whether the lease may be relied on at this moment, without asking anybody. Any thread. */
+/** Whether you may rely on the lease at this moment. Sends no request. Any thread. */
 bool leasehold_lease_is_valid(const leasehold_lease *lease);
 
 /**
  * Makes the lease valid for its ttl from now on. Renewed leases do not need it. It never goes
  * beyond max_hold, and never makes a lease shorter.
  *
- * Returns LEASEHOLD_OK; LEASEHOLD_LOST when it was not ours any more; LEASEHOLD_ERR_CLOSED
- * when its client is closed: then the lease has ended; LEASEHOLD_UNKNOWN or another error when
- * the store did not confirm it: then the lease stays valid for as long as it was. Any thread.
+ * Returns:
+ * - LEASEHOLD_OK.
+ * - LEASEHOLD_LOST when the lease was no longer yours.
+ * - LEASEHOLD_ERR_CLOSED when its client is closed. The lease has ended with it.
+ * - LEASEHOLD_UNKNOWN or another error when the store did not confirm it. The lease stays valid
+ *   for as long as it was.
+ *
+ * Any thread.
  */
 leasehold_status leasehold_lease_extend(leasehold_lease *lease, leasehold_error **error);
 
 /**
- * The same for another ttl than the lock's. Errors: as leasehold_lease_extend(), and
- * LEASEHOLD_ERR_BAD_ARGUMENT for a ttl that no lock could have. Any thread.
+ * As leasehold_lease_extend(), with another ttl than the lock's. Errors: as
+ * leasehold_lease_extend(), and LEASEHOLD_ERR_BAD_ARGUMENT for a ttl that no lock could have. Any
+ * thread.
  */
 leasehold_status leasehold_lease_extend_for_ms(leasehold_lease *lease,
                                                int64_t ttl_ms,
                                                leasehold_error **error);
 
 /**
- * Gives the lock back. The lease is over at once and whatever comes of it.
+ * Releases the lock. The lease is over at once, whatever the call returns.
  *
- * Returns LEASEHOLD_OK when it was ours to the end; LEASEHOLD_LOST when it was lost before, or
- * ended before by this or another call; LEASEHOLD_UNKNOWN when the store did not confirm it: then
- * it is given back in the background, or by its ttl; LEASEHOLD_ERR_CLOSED when the client was
- * closed, which has released it; another error when the store refused, such as
- * LEASEHOLD_ERR_PERMISSION: then the lock stays taken until its ttl runs out. A release that meets
- * an extension under way in another thread waits for that one first (within a log function it does
- * not: there it is LEASEHOLD_ERR_BAD_ARGUMENT, and the lease goes on). Any thread, also another
- * one than took it.
+ * Returns:
+ * - LEASEHOLD_OK when the lease was yours to the end.
+ * - LEASEHOLD_LOST when it was lost before, or ended before by this or another call.
+ * - LEASEHOLD_UNKNOWN when the store did not confirm it. The client releases the lock in the
+ *   background, or its ttl frees it.
+ * - LEASEHOLD_ERR_CLOSED when the client was closed, which has released it.
+ * - Another error when the store refused, such as LEASEHOLD_ERR_PERMISSION. The lock stays held
+ *   until its ttl runs out.
+ *
+ * If another thread is extending the lease, the release waits for that first. Within a log
+ * function it does not: there it returns LEASEHOLD_ERR_BAD_ARGUMENT, and the lease continues. Any
+ * thread, also another one than acquired it.
  */
 leasehold_status leasehold_lease_release(leasehold_lease *lease, leasehold_error **error);
 
 /**
- * Ends the lease without giving the lock back: it stays taken until its ttl runs out. Useful for
- * "once per interval". Asks the store only where the lease was handed over a moment ago and is not
- * yet claimed for its whole ttl, or was attached and never extended.
+ * Ends the lease without releasing the lock: it stays held until its ttl runs out. Useful for
+ * "once per interval". Sends a request only where the lease was handed over a moment ago and the
+ * store has not yet confirmed its whole ttl, or where it was attached and never extended.
  *
- * Returns LEASEHOLD_OK; LEASEHOLD_LOST when the lease was lost or ended before;
- * LEASEHOLD_ERR_CLOSED when its client is closed; LEASEHOLD_UNKNOWN or another error when the
- * store did not confirm that claim: then the lease is over, and the lock may be free when the
- * claim window is. Any thread.
+ * Returns:
+ * - LEASEHOLD_OK.
+ * - LEASEHOLD_LOST when the lease was lost or ended before.
+ * - LEASEHOLD_ERR_CLOSED when its client is closed.
+ * - LEASEHOLD_UNKNOWN or another error when the store did not confirm that request. The lease is
+ *   over, and the lock may be free when the claim window (leasehold_config_set_claim_window_ms())
+ *   has passed.
+ *
+ * Any thread.
  */
 leasehold_status leasehold_lease_let_expire(leasehold_lease *lease, leasehold_error **error);
 
 /**
- * The same, with the lock free `after_ms` from now, whatever its ttl was.
+ * As leasehold_lease_let_expire(), but the lock is free `after_ms` from now, whatever its ttl was.
  *
- * Returns LEASEHOLD_OK; LEASEHOLD_LOST when it was not ours any more;
- * LEASEHOLD_ERR_BAD_ARGUMENT for what no ttl can be: then the lease goes on; others when the store
- * did not confirm it: then the lease is over, and the lock runs out by the ttl that it had (the
- * claim window, where it was handed over a moment ago). Any thread.
+ * Returns:
+ * - LEASEHOLD_OK.
+ * - LEASEHOLD_LOST when the lease was no longer yours.
+ * - LEASEHOLD_ERR_BAD_ARGUMENT for what no ttl can be. The lease continues.
+ * - Others when the store did not confirm it. The lease is over, and the lock expires by the ttl
+ *   that it had, or by the claim window if it was handed over a moment ago.
+ *
+ * Any thread.
  */
 leasehold_status leasehold_lease_let_expire_in_ms(leasehold_lease *lease,
                                                   int64_t after_ms,
                                                   leasehold_error **error);
 
 /**
- * Ends the lease here for another process to go on with it: hand that one the token and the
- * fence, and it calls leasehold_lock_attach(). The lock stays taken for a ttl from now, and nobody
- * holds it until then. Its token and fence stay until its handle is freed.
+ * Ends the lease here so that another process can continue it. Send that process the token and the
+ * fence, and it calls leasehold_lock_attach(). The lock stays taken for a ttl from now, with no
+ * holder until then. Token and fence stay readable until the handle is freed.
  *
- * Returns LEASEHOLD_OK; LEASEHOLD_LOST when the lease was lost or ended before;
- * LEASEHOLD_ERR_CLOSED when its client is closed; LEASEHOLD_UNKNOWN or another error when the
- * store did not confirm it: then the lease is over, perhaps nobody can attach it, and the lock
- * runs out by the ttl that it had. Any thread.
+ * Returns:
+ * - LEASEHOLD_OK.
+ * - LEASEHOLD_LOST when the lease was lost or ended before.
+ * - LEASEHOLD_ERR_CLOSED when its client is closed.
+ * - LEASEHOLD_UNKNOWN or another error when the store did not confirm it. The lease is over,
+ *   attaching it may fail, and the lock expires by the ttl that it had.
+ *
+ * Any thread.
  */
 leasehold_status leasehold_lease_detach(leasehold_lease *lease, leasehold_error **error);
 
 /**
- * Gives the lock back and frees the lease in one call. With `wait`, it returns what
- * leasehold_lease_release() would. Without, it waits for the store only where the lease cannot be
- * relied on any more, and then says the same.
+ * Releases the lock and frees the lease in one call. With `wait`, it returns what
+ * leasehold_lease_release() would. Without `wait`, it waits for the store only if the lease can no
+ * longer be relied on, and then returns the same.
  *
- * Where the lease can be relied on, LEASEHOLD_OK says that without waiting: the lease was valid to
- * the end, and other clients find the lock free a moment later. What the store's answer could add
- * is that the key was deleted by hand, or lost with the store's data, since the last renewal:
- * LEASEHOLD_EVENT_RELEASED_LATE tells of that, and of an answer that does not come. (On a quorum,
- * on an SQLite file, and where it ends the turns of a process in which others wait, it waits all the
- * same. A program that exits right after it may leave the lock to its ttl, but not where it has
- * closed the client.)
+ * If the lease can be relied on, LEASEHOLD_OK says so without waiting: the lease was valid to the
+ * end, and other clients find the lock free a moment later. The store's answer could add only that
+ * the lock was deleted by hand, or lost with the store's data, since the last renewal.
+ * LEASEHOLD_EVENT_RELEASED_LATE reports that, and an answer that does not come.
  *
- * The handle is freed whatever it returns (but for LEASEHOLD_ERR_FORKED). So in a log function that
- * is called during an extension of this lease, LEASEHOLD_ERR_BAD_ARGUMENT does not say that the lease
- * goes on: it is released when the extension returns. Any thread.
+ * It waits all the same on a quorum, on an SQLite file, and at the last of several leases that
+ * threads of this process handed to each other, while others still wait. A program that exits
+ * right after it may leave the lock to its ttl, unless it has closed the client.
+ *
+ * The handle is freed whatever the call returns, except LEASEHOLD_ERR_FORKED. So
+ * LEASEHOLD_ERR_BAD_ARGUMENT, in a log function that is called during an extension of this lease,
+ * does not mean that the lease continues: it is released when the extension returns. Any thread.
  */
-leasehold_status leasehold_lease_end(leasehold_lease *lease,
-                                     bool wait,
-                                     leasehold_error **error);
+leasehold_status leasehold_lease_end(leasehold_lease *lease, bool wait, leasehold_error **error);
 
 /**
- * Frees a lease, and releases it if nothing has ended it. That waits 50 ms at most for a
- * connection, tells nobody how it went (but see LEASEHOLD_EVENT_RELEASED_LATE), and what it could
- * not do is done in the background. (It waits for an extension that is under way in another
- * thread.) Any thread.
+ * Frees a lease, and releases the lock if nothing has ended the lease. It waits 50 ms at most for
+ * a connection, and the client does the rest in the background. It does not return how the release
+ * went: see LEASEHOLD_EVENT_RELEASED_LATE. If another thread is extending the lease, it waits for
+ * that. Any thread.
  */
 void leasehold_lease_free(leasehold_lease *lease);
 
 /**
- * Frees a lease that nobody can end any more, such as one that a garbage collector found. It is
- * not renewed any more and not released: the lock stays taken until its ttl runs out. Never waits
- * for the store. Any thread.
+ * Frees a lease that the program can no longer end, such as one that a garbage collector found.
+ * The client stops renewing it and does not release it: the lock stays held until its ttl runs
+ * out. Never waits for the store. Any thread.
  */
 void leasehold_lease_abandon(leasehold_lease *lease);
 
@@ -1221,8 +1262,8 @@ leasehold_status leasehold_lease_watch(const leasehold_lease *lease,
 /** No event: what leasehold_event_kind() says of a wrong handle. */
 #define LEASEHOLD_EVENT_NONE 0
 /**
- * Renewal has not got through for a while, or max_hold is near: less than a third of the ttl is
- * left. Time to finish.
+ * Less than a third of the ttl is left, because renewals have failed or max_hold is near. Finish
+ * now.
  */
 #define LEASEHOLD_EVENT_AT_RISK 1
 /**
@@ -1234,7 +1275,10 @@ leasehold_status leasehold_lease_watch(const leasehold_lease *lease,
 #define LEASEHOLD_EVENT_RELEASED_LATE 3
 /** No reason: the event is not LEASEHOLD_EVENT_LOST. */
 #define LEASEHOLD_LOSS_NONE 0
-/** The store says that the lock is not ours: deleted, flushed, or somebody else's by now. */
+/**
+ * The store says that the lock is not yours: it was deleted or flushed, or another holder has it
+ * now.
+ */
 #define LEASEHOLD_LOSS_NOT_HELD 1
 /** Its ttl ran out: the store could not be reached, or renewal was off. */
 #define LEASEHOLD_LOSS_EXPIRED 2

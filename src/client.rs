@@ -37,8 +37,8 @@ use crate::who::Run;
 /// some have to be found first.
 const INITIALIZE_REQUESTS: u32 = 5;
 
-/// An open store with its connections and its keeper. Cloning it is cheap and gives the same
-/// client; share one in a process.
+/// An open store, with its connections and the thread that renews leases. Cloning it is cheap and
+/// returns the same client. Share one in a process.
 ///
 /// ```no_run
 /// use leasehold::Client;
@@ -48,10 +48,11 @@ const INITIALIZE_REQUESTS: u32 = 5;
 /// # Ok::<(), leasehold::Error>(())
 /// ```
 ///
-/// A forked child cannot use the client of its parent before the parent has called
-/// [`reopen_after_fork`](Client::reopen_after_fork): every call there says so
-/// ([`ErrorKind::Forked`](crate::ErrorKind::Forked)). A new client works there, but not on SQLite, where
-/// the parent has ever opened a file, nor on a store in memory, where the parent has used one.
+/// A forked child cannot use the client of its parent, unless the parent has called
+/// [`reopen_after_fork`](Client::reopen_after_fork). Every call there fails with
+/// [`ErrorKind::Forked`](crate::ErrorKind::Forked). The child can open a new client, with two
+/// exceptions: on SQLite, if the parent has ever opened a file, and on a store in memory, if the
+/// parent has used one.
 #[derive(Clone)]
 pub struct Client {
     keepers: Arc<Keepers>,
@@ -61,10 +62,10 @@ pub struct Client {
 impl Client {
     /// Opens the store that a URL names; [`Config::from_url`] lists the URLs.
     ///
-    /// A Redis store connects when it is first asked, so a client can be opened before its
-    /// server; [`ping`](Client::ping) asks at once. An SQLite file that is there is opened here; a
-    /// missing one is made by the first lock that is taken. `memory:`, of
-    /// the feature `memory`, needs nothing at all, and is for tests:
+    /// A Redis store connects at the first request, so a client can be opened before its server
+    /// runs. [`ping`](Client::ping) connects at once. An SQLite file is opened here if it exists.
+    /// Otherwise the first lock that is acquired creates it. `memory:`, of the feature `memory`,
+    /// needs nothing at all, and is for tests:
     ///
     /// ```
     /// # #[cfg(feature = "memory")] {
@@ -104,13 +105,14 @@ impl Client {
         Ok(Client { keepers: Arc::new(Keepers::new(open_keeper(&config)?, open_keeper)), store })
     }
 
-    /// A lock on a name: any bytes, 64 KiB at most. Nothing is checked or sent before it is taken.
+    /// A lock on a name: any bytes, 64 KiB at most. Nothing is checked or sent before it is
+    /// acquired.
     pub fn lock(&self, name: impl AsRef<[u8]>) -> Lock {
         Lock::new(Arc::clone(&self.keepers), name.as_ref())
     }
 
-    /// The locks that are held under the client's prefix and whose names a pattern stands for: `*` is
-    /// anything, `?` one character, and a backslash takes what follows as it is.
+    /// Lists the locks that are held under the client's prefix and whose names match a pattern. `*`
+    /// matches anything, `?` one character, and a backslash quotes the next one.
     ///
     /// ```no_run
     /// # let client = leasehold::Client::open("redis://127.0.0.1")?;
@@ -121,7 +123,7 @@ impl Client {
         Listing::new(Arc::clone(&self.keepers), pattern.as_ref())
     }
 
-    /// Reaches the store, credentials included, without doing anything to a lock there.
+    /// Connects to the store and logs in, without touching a lock.
     ///
     /// A server that guards against lost data and was started again since it was last asked
     /// anything grants nothing for as long as `max_ttl`, counted from this at the latest. (In a
@@ -140,18 +142,18 @@ impl Client {
     /// first node, where they are missing
     /// ([`schema`](Client::schema) has the statements). One that is there stays as it is.
     ///
-    /// Elsewhere it declares a new deployment whose store guards against lost data (a quorum, or one with
-    /// `guard_data_loss`): nothing was granted there before, so its servers need not wait until
-    /// older leases are over, and grant locks at once. Done once, before the first lock is taken;
-    /// `leasehold init` does the same.
+    /// Elsewhere it declares a new deployment whose store guards against lost data (a quorum, or
+    /// one with `guard_data_loss`): nothing was granted there before, so its servers need not wait
+    /// until older leases are over, and grant locks at once. Do this once, before the first lock is
+    /// acquired. `leasehold init` does the same.
     ///
     /// **Never call this whenever a program or a server starts.** A server that has come back empty
-    /// looks new, and would grant at once what somebody still holds.
+    /// looks new, and would grant at once a lock that another client still holds.
     ///
-    /// A server that has come back with data, or that waits already, is refused, because somebody
-    /// may rely on a lease that it does not know of; and in a quorum so are servers that look new
-    /// while others do not. `force` declares that nobody relies on any lease. A server that grants
-    /// locks stays as it is.
+    /// The call refuses a server that has come back with data, or that waits already, because a
+    /// client may rely on a lease that the server does not know. In a quorum it also refuses
+    /// servers that look new while others do not. `force` declares that no client relies on any
+    /// lease. A server that grants locks stays as it is.
     ///
     /// # Errors
     /// [`ErrorKind::BadArgument`](crate::ErrorKind::BadArgument): the store has no such guard, nor a
@@ -173,15 +175,16 @@ impl Client {
         Ok(self.keepers.here()?.core()?.store.abilities().schema)
     }
 
-    /// Lets forked children use this client and its locks: from now on, a child opens the store anew
-    /// when it first needs it. Leases and subscriptions stay the parent's, and say
-    /// [`ErrorKind::Forked`](crate::ErrorKind::Forked) in a child, as without this call everything
+    /// Lets forked children use this client and its locks: from now on, a child opens the store
+    /// anew when it first needs it. Leases and subscriptions stay the parent's, and fail with
+    /// [`ErrorKind::Forked`](crate::ErrorKind::Forked) in a child. Without this call everything
     /// does.
     ///
-    /// A client on an SQLite file says [`ErrorKind::Storage`](crate::ErrorKind::Storage) in a child,
-    /// except in the C library: the program has one SQLite for all of its databases, and a child
-    /// inherits what that knows of their locks. Open such a client in each child, and not before. So does
-    /// one on a store in memory, in every language: the child has a copy, in which locks hold nobody off.
+    /// A client on an SQLite file says [`ErrorKind::Storage`](crate::ErrorKind::Storage) in a
+    /// child, except in the C library: the program has one SQLite for all of its databases, and a
+    /// child inherits what that knows of their locks. Open such a client in each child, and not
+    /// before. The same holds for a store in memory, in every language: the child has a copy, whose
+    /// locks exclude no other process.
     ///
     /// ```no_run
     /// use leasehold::Client;
@@ -239,7 +242,7 @@ impl Client {
         }
     }
 
-    /// The store, as people may see it: without user and password.
+    /// The store, without user and password.
     pub fn store(&self) -> &str {
         &self.store
     }
@@ -254,12 +257,14 @@ impl Client {
         Ok(self.keepers.here()?.client().to_string())
     }
 
-    /// Closes the client: every lease becomes invalid at once and is released, waiters return
-    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed), and the background threads have ended when
-    /// this returns. It takes as long as `close_timeout` (1 s) at most, if the request under way
-    /// is answered in that time, else `io_timeout`; what is left then is free by its ttl.
+    /// Closes the client. Every lease becomes invalid at once and is released. Waiters return
+    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed). The background threads have ended when this
+    /// returns.
     ///
-    /// Without closing, a program may just exit: that does no I/O, and the ttl frees its locks.
+    /// It lasts `close_timeout` (1 s) at most, or `io_timeout` if a request under way is not
+    /// answered in that time. Locks that were not released by then are free by their ttl.
+    ///
+    /// A program may exit without closing: that does no I/O, and the ttl frees its locks.
     ///
     /// # Errors
     /// [`ErrorKind::Forked`](crate::ErrorKind::Forked) in a forked child.
@@ -267,7 +272,7 @@ impl Client {
         self.keepers.close(self.keepers.config.close_timeout)
     }
 
-    /// The same with a limit of its own.
+    /// As [`close`](Client::close), with a limit of its own.
     ///
     /// # Errors
     /// As for [`close`](Client::close).

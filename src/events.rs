@@ -17,7 +17,7 @@ use calls::Calls;
 /// How many events a subscription keeps for a reader that does not keep up.
 const RING: usize = 1024;
 
-/// Something that happened to a lease without its holder's doing.
+/// Something that happened to a lease although its holder made no call.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Event {
@@ -27,7 +27,7 @@ pub struct Event {
     pub name: Arc<[u8]>,
     /// The fence of the lease: with the name, it says which lease it was.
     pub fence: u64,
-    /// What is known besides, in words for people: who broke the lock, and when.
+    /// More, in words for people: who broke the lock, and when.
     pub detail: Option<Arc<str>>,
     /// The number of its grant; 0 where only the name and the fence are left of it.
     pub(crate) lease: u64,
@@ -37,10 +37,11 @@ pub struct Event {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum EventKind {
-    /// Renewal has not got through for a while, or `max_hold` is near: less than a third of the
-    /// ttl is left. Time to finish.
+    /// Less than a third of the ttl is left, because renewals have failed or `max_hold` is near.
+    /// Finish now.
     AtRisk,
-    /// The lease is over; it says so itself from now on. Raised before its validity ends.
+    /// The lease is over, and is no longer valid from now on. This event comes before its validity
+    /// would have ended.
     Lost(LossReason),
     /// A lease that went out of scope was gone already, or the store did not say.
     ReleasedLate,
@@ -50,7 +51,8 @@ pub enum EventKind {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum LossReason {
-    /// The store says that the lock is not ours: deleted, flushed, or somebody else's by now.
+    /// The store says that the lock is not yours: it was deleted or flushed, or another holder has
+    /// it now.
     NotHeld,
     /// An operator broke the lock, as [`Lock::break_held`](crate::Lock::break_held) does: the event says
     /// who.
@@ -137,7 +139,8 @@ impl Events {
         self.next_within(Duration::ZERO)
     }
 
-    /// How many `AtRisk` events this subscription has dropped, because nobody read them in time.
+    /// How many `AtRisk` events this subscription has dropped, because the program did not read
+    /// them in time.
     pub fn dropped(&self) -> u64 {
         self.ring.dropped.load(Ordering::Relaxed)
     }

@@ -21,14 +21,14 @@ use crate::store::{Identity, Lane, Outcome, Place, Reach, Reply, Request, no_rep
 use crate::token::Token;
 use crate::wait::{Ask, Ending};
 
-/// One holder's turn: the proof that a lock is yours, for as long as it says so.
+/// The proof that you hold a lock, for as long as it says so.
 ///
-/// It is renewed in the background unless that was switched off, and released when it is dropped.
-/// Dropping does not wait for the store to answer: this client finds the lock free at once, another
-/// one perhaps a moment later. (On a quorum it waits for most of the servers.) A program that must
-/// know that the lock is free calls [`release`](Lease::release).
+/// The client renews the lease in the background unless that was switched off, and releases it when
+/// it is dropped. Dropping does not wait for the store to answer: this client finds the lock free
+/// at once, another one perhaps a moment later. On a quorum, dropping waits for most of the
+/// servers. A program that must know that the lock is free calls [`release`](Lease::release).
 ///
-/// Ending a lease consumes it, so that nothing can be done with a lease that is over.
+/// Ending a lease consumes it, so a program cannot use a lease that is over.
 ///
 /// ```no_run
 /// # use leasehold::Client;
@@ -62,8 +62,8 @@ impl Lease {
         Lease { keeper, grant }
     }
 
-    /// The fence of this turn: larger than that of every turn on the name before it. Give it to
-    /// the resource with each write, and let the resource refuse a smaller one.
+    /// The fencing token (fence) of this lease: larger than that of every earlier lease on the
+    /// name. Send it to the resource with each write, and let the resource reject a smaller one.
     ///
     /// It is at most [`MAX_FENCE`](crate::limits::MAX_FENCE), 2^53 - 1, which has 16 digits. A `BIGINT`
     /// holds it, and `lease.fence() as i64` loses nothing, where a driver knows no `u64`.
@@ -71,7 +71,7 @@ impl Lease {
         self.grant.identity.fence
     }
 
-    /// The token that marks the grant in the store.
+    /// The token that marks the lease in the store.
     pub fn token(&self) -> Token {
         self.grant.identity.token
     }
@@ -81,7 +81,7 @@ impl Lease {
         &self.grant.identity.name
     }
 
-    /// How long the lease may still be relied on, without asking anybody; nothing once it is lost.
+    /// How long you may still rely on the lease; zero once it is lost. Sends no request.
     pub fn remaining(&self) -> Duration {
         if !self.keeper.is_here() {
             return Duration::ZERO;
@@ -89,7 +89,7 @@ impl Lease {
         self.grant.remaining(Moment::now())
     }
 
-    /// Whether the lease may be relied on at this moment.
+    /// Whether you may rely on the lease at this moment. Sends no request.
     pub fn is_valid(&self) -> bool {
         !self.remaining().is_zero()
     }
@@ -99,14 +99,15 @@ impl Lease {
     /// It never goes beyond `max_hold`, and never makes a lease shorter.
     ///
     /// # Errors
-    /// [`ErrorKind::Lost`]: it was not ours any more. [`ErrorKind::Closed`]: the client was closed,
-    /// and the lease has ended with it. [`ErrorKind::Unknown`] and all others: the store did not
-    /// confirm it; the lease stays valid for as long as it was.
+    /// - [`ErrorKind::Lost`]: the lease was no longer yours.
+    /// - [`ErrorKind::Closed`]: the client was closed, and the lease has ended with it.
+    /// - [`ErrorKind::Unknown`] and all others: the store did not confirm it. The lease stays valid
+    ///   for as long as it was.
     pub fn extend(&self) -> Result<(), Error> {
         self.extend_for(self.grant.terms.ttl)
     }
 
-    /// The same for another ttl than the lock's.
+    /// As [`extend`](Lease::extend), with another ttl than the lock's.
     ///
     /// # Errors
     /// As for [`extend`](Lease::extend), and [`ErrorKind::BadArgument`] for a ttl that no lock
@@ -140,15 +141,16 @@ impl Lease {
         self.named(extended.unwrap_or_else(|failure| Err(unconfirmed("extension", failure))))
     }
 
-    /// Gives the lock back, waiting for the store to say so.
+    /// Releases the lock, and waits until the store confirms it.
     ///
     /// # Errors
-    /// [`ErrorKind::Lost`]: it was not ours any more, so another program may have worked at the
-    /// same time; the fence tells which is later. [`ErrorKind::Unknown`]: the store did not answer
-    /// by `io_timeout`; it is asked again in the background until the ttl has passed.
-    /// [`ErrorKind::Closed`]: closing the client has released it before. Those that are not
-    /// retriable, such as [`ErrorKind::Permission`]: the store refused, and the lock stays taken
-    /// until its ttl has passed.
+    /// - [`ErrorKind::Lost`]: the lease was no longer yours, so another program may have worked at
+    ///   the same time. The fence tells which one is later.
+    /// - [`ErrorKind::Unknown`]: the store did not answer within `io_timeout`. The client tries
+    ///   again in the background until the ttl has passed.
+    /// - [`ErrorKind::Closed`]: closing the client has released it before.
+    /// - Those that are not retriable, such as [`ErrorKind::Permission`]: the store refused, and
+    ///   the lock stays held until its ttl has passed.
     pub fn release(self) -> Result<(), Error> {
         let core = self.keeper.core_even_closed()?;
         let figures = self.figures(core);
@@ -166,16 +168,20 @@ impl Lease {
         })
     }
 
-    /// Stops renewing and leaves the lock taken until its ttl runs out: "once per interval".
+    /// Stops renewing and leaves the lock held until its ttl runs out. Useful for "once per
+    /// interval".
     ///
-    /// Asks the store only where the lease was [handed over](crate::WaitMode::Auto) a moment ago and is
-    /// not yet claimed for its whole ttl, or was attached and never extended.
+    /// Sends a request only where the lease was [handed over](crate::WaitMode::Auto) a moment ago
+    /// and the store has not yet confirmed its whole ttl, or where it was attached and never
+    /// extended.
     ///
-    /// # Errors
-    /// The lease is over in any case. [`ErrorKind::Lost`]: it was not ours any more.
-    /// [`ErrorKind::Closed`]: closing the client has released it before. Others, such as
-    /// [`ErrorKind::Unknown`]: it was handed over a moment ago and the store did not confirm the
-    /// claim, so that the lock may be free when the claim window is over.
+    /// # Errors The lease is over in any case.
+    ///
+    /// - [`ErrorKind::Lost`]: the lease was no longer yours.
+    /// - [`ErrorKind::Closed`]: closing the client has released it before.
+    /// - Others, such as [`ErrorKind::Unknown`]: the lease was handed over a moment ago and the
+    ///   store did not confirm its whole ttl. The lock may be free when the [claim
+    ///   window](crate::Config::claim_window) has passed.
     pub fn let_expire(self) -> Result<(), Error> {
         let core = self.keeper.core()?;
         let claimed = if self.grant.is_unclaimed() { self.extend() } else { Ok(()) };
@@ -196,13 +202,15 @@ impl Lease {
         }
     }
 
-    /// Stops renewing and leaves the lock taken for `after` from now, whatever its ttl was. (A renewal
-    /// that is on its way at this moment can still keep it for a whole ttl, if that is longer.)
+    /// Stops renewing and leaves the lock held for `after` from now, whatever its ttl was. A
+    /// renewal that is under way at this moment can still keep it for a whole ttl, if that is
+    /// longer.
     ///
     /// # Errors
-    /// [`ErrorKind::Lost`]: it was not ours any more. [`ErrorKind::BadArgument`]: no ttl can be
-    /// that long or short. Others: the store did not confirm it, and the lock runs out by the ttl
-    /// that it had: the claim window, where it was handed over a moment ago.
+    /// - [`ErrorKind::Lost`]: the lease was no longer yours.
+    /// - [`ErrorKind::BadArgument`]: no ttl can be that long or short.
+    /// - Others: the store did not confirm it. The lock expires by the ttl that it had, or by the
+    ///   claim window if it was handed over a moment ago.
     pub fn let_expire_in(self, after: Duration) -> Result<(), Error> {
         let core = self.keeper.core()?;
         self.check_ttl(after)?;
@@ -239,14 +247,16 @@ impl Lease {
         left.unwrap_or_else(|failure| Err(unconfirmed("extension", failure)))
     }
 
-    /// Lets go of the lease without releasing the lock, for another process to go on with: see
-    /// [`Lock::attach`](crate::Lock::attach). The lock stays taken for a ttl from now, and nobody
-    /// holds it until then.
+    /// Ends the lease here without releasing the lock, so that another process can continue it with
+    /// [`Lock::attach`](crate::Lock::attach). The lock stays taken for a ttl from now, with no
+    /// holder until then.
     ///
-    /// # Errors
-    /// The lease is over in any case. [`ErrorKind::Lost`]: it was not ours any more.
-    /// [`ErrorKind::Closed`]: closing the client has released it before. Others: the store did not
-    /// confirm it, perhaps nobody can attach it, and the lock runs out by the ttl that it had.
+    /// # Errors The lease is over in any case.
+    ///
+    /// - [`ErrorKind::Lost`]: the lease was no longer yours.
+    /// - [`ErrorKind::Closed`]: closing the client has released it before.
+    /// - Others: the store did not confirm it. Attaching it may fail, and the lock expires by the
+    ///   ttl that it had.
     pub fn detach(self) -> Result<(Token, u64), Error> {
         let core = self.keeper.core()?;
         let (token, fence) = (self.token(), self.fence());

@@ -32,9 +32,9 @@ impl Handled for leasehold_client {
 pub type leasehold_counter = i32;
 /// Requests to a store for a lock, every try of a wait included.
 pub const LEASEHOLD_COUNTER_ATTEMPTS: leasehold_counter = 1;
-/// Leases taken.
+/// Leases acquired.
 pub const LEASEHOLD_COUNTER_GRANTED: leasehold_counter = 2;
-/// Tries that found the lock taken.
+/// Tries that found the lock held.
 pub const LEASEHOLD_COUNTER_BUSY: leasehold_counter = 3;
 /// Waits that ran out.
 pub const LEASEHOLD_COUNTER_TIMED_OUT: leasehold_counter = 4;
@@ -105,13 +105,14 @@ pub unsafe extern "C" fn leasehold_client_open_config(
 }
 
 /// Makes a lock: a name of `name_length` bytes (any bytes, from 1 to 65536) or LEASEHOLD_NUL, and
-/// options, which the functions leasehold_lock_set_...() change. It holds nothing and asks nobody.
+/// options, which the functions leasehold_lock_set_...() change. It holds nothing and sends no
+/// request.
 ///
 /// On Redis the name, behind the prefix, is the key, beside "leasehold:{name}" with the last fence.
 /// Give it a beginning that no other data has: a foreign key without a ttl is
-/// LEASEHOLD_ERR_WRONG_TYPE, but one with a ttl looks like a lock that somebody has. A name that
-/// begins with "leasehold:", behind the prefix, is refused: so do the keys that are kept beside
-/// locks. Any thread. Errors: LEASEHOLD_ERR_BAD_ARGUMENT for the name.
+/// LEASEHOLD_ERR_WRONG_TYPE, but one with a ttl looks like a lock that is held. A name that begins
+/// with "leasehold:", behind the prefix, is refused: so do the keys that are kept beside locks. Any
+/// thread. Errors: LEASEHOLD_ERR_BAD_ARGUMENT for the name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_client_lock(
     client: *mut leasehold_client,
@@ -127,8 +128,8 @@ pub unsafe extern "C" fn leasehold_client_lock(
     })
 }
 
-/// Reaches the store, credentials included, without doing anything to a lock there. Any thread.
-/// Errors: whatever is in the way, by io_timeout.
+/// Connects to the store and logs in, without touching a lock. Any thread. Errors: whatever is in
+/// the way, by io_timeout.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_client_ping(
     client: *mut leasehold_client,
@@ -138,12 +139,14 @@ pub unsafe extern "C" fn leasehold_client_ping(
 }
 
 /// Declares a new deployment whose store guards against lost data (a quorum, or one with
-/// guard_data_loss): nothing was granted there before, so its servers grant locks at once. Done
-/// once, before the first lock is taken; `leasehold init` does the same. Never call this whenever a
-/// program or a server starts: a server that has come back empty looks new, and would grant at once
-/// what somebody still holds. A server that has come back with data, or waits already, is refused,
-/// unless `force` declares that nobody relies on any lease. Any thread. Errors:
-/// LEASEHOLD_ERR_BAD_ARGUMENT for a store without that guard; others say which server is in the way.
+/// guard_data_loss): nothing was granted there before, so its servers grant locks at once. Do this
+/// once, before the first lock is acquired. `leasehold init` does the same.
+///
+/// Never call this whenever a program or a server starts. A server that has come back empty looks
+/// new, and would grant at once a lock that another client still holds. The call refuses a server
+/// that has come back with data, or that waits already, unless `force` declares that no client
+/// relies on any lease. Any thread. Errors: LEASEHOLD_ERR_BAD_ARGUMENT for a store without that
+/// guard; others say which server is in the way.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_client_initialize(
     client: *mut leasehold_client,
@@ -261,11 +264,12 @@ pub unsafe extern "C" fn leasehold_client_store(client: *const leasehold_client)
     boundary::string(client, std::ptr::null_mut(), |client| &client.store)
 }
 
-/// Closes the client: every lease becomes invalid at once and is released, calls that wait return
-/// LEASEHOLD_ERR_CLOSED within 200 ms (those whose request is under way by io_timeout), and the
-/// thread that renews has ended when this returns (a log function cannot wait for it). It takes as
-/// long as close_timeout at most, if the request under way is answered in that time, else
-/// io_timeout; what was not released by then is free by its ttl. Closing twice does no harm.
+/// Closes the client. Every lease becomes invalid at once and is released. Calls that wait return
+/// LEASEHOLD_ERR_CLOSED within 200 ms, or by io_timeout if their request is under way. The thread
+/// that renews has ended when this returns (a log function cannot wait for it).
+///
+/// It lasts close_timeout at most, or io_timeout if a request under way is not answered in that
+/// time. Locks that were not released by then are free by their ttl. Closing twice does no harm.
 ///
 /// The handle, and those of its locks, leases and subscriptions, still have to be freed. Without
 /// closing, a program may just exit: that does no I/O, and the ttl frees its locks. Any thread.
@@ -277,8 +281,8 @@ pub unsafe extern "C" fn leasehold_client_close(
     boundary::call(error, || Ok(table::get(client)?.client.close()?))
 }
 
-/// The same with another limit than close_timeout. Errors: LEASEHOLD_ERR_BAD_ARGUMENT for a
-/// negative one; then nothing is closed. Any thread.
+/// As leasehold_client_close(), with another limit than close_timeout. Errors:
+/// LEASEHOLD_ERR_BAD_ARGUMENT for a negative one; then nothing is closed. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_client_close_within(
     client: *mut leasehold_client,

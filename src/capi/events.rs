@@ -26,8 +26,8 @@ impl table::Handled for leasehold_event {}
 
 /// No event: what leasehold_event_kind() says of a wrong handle.
 pub const LEASEHOLD_EVENT_NONE: i32 = 0;
-/// Renewal has not got through for a while, or max_hold is near: less than a third of the ttl is
-/// left. Time to finish.
+/// Less than a third of the ttl is left, because renewals have failed or max_hold is near. Finish
+/// now.
 pub const LEASEHOLD_EVENT_AT_RISK: i32 = 1;
 /// The lease is over; it says so itself from now on. Told up to 100 ms before its validity would
 /// have ended, unless this process itself did not run.
@@ -37,7 +37,8 @@ pub const LEASEHOLD_EVENT_RELEASED_LATE: i32 = 3;
 
 /// No reason: the event is not LEASEHOLD_EVENT_LOST.
 pub const LEASEHOLD_LOSS_NONE: i32 = 0;
-/// The store says that the lock is not ours: deleted, flushed, or somebody else's by now.
+/// The store says that the lock is not yours: it was deleted or flushed, or another holder has it
+/// now.
 pub const LEASEHOLD_LOSS_NOT_HELD: i32 = 1;
 /// Its ttl ran out: the store could not be reached, or renewal was off.
 pub const LEASEHOLD_LOSS_EXPIRED: i32 = 2;
@@ -183,8 +184,8 @@ pub unsafe extern "C" fn leasehold_events_next_within(
     })
 }
 
-/// How many LEASEHOLD_EVENT_AT_RISK this subscription has dropped, because nobody read them in
-/// time. Any thread.
+/// How many LEASEHOLD_EVENT_AT_RISK this subscription has dropped, because the program did not read
+/// them in time. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_events_dropped(events: *const leasehold_events) -> u64 {
     boundary::get(events, 0, |events| events.events.dropped())

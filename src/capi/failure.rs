@@ -11,16 +11,18 @@ pub type leasehold_status = i32;
 /// Done.
 pub const LEASEHOLD_OK: leasehold_status = 0;
 
-/// Outcome: somebody else has the lock.
+/// Outcome: another holder has the lock.
 pub const LEASEHOLD_BUSY: leasehold_status = 1;
 /// Outcome: the wait ran out.
 pub const LEASEHOLD_TIMEOUT: leasehold_status = 2;
-/// Outcome: the caller's interrupt function ended the wait; nothing is held.
+/// Outcome: the caller's interrupt function ended the wait. You hold nothing.
 pub const LEASEHOLD_INTERRUPTED: leasehold_status = 3;
-/// Outcome: the lease was over: ended before, run out, deleted, or somebody else has the lock now.
+/// Outcome: the lease was over. A call ended it before, it expired, it was deleted, or another
+/// holder has the lock now.
 pub const LEASEHOLD_LOST: leasehold_status = 4;
-/// Outcome: whether the store did it is not known. Nothing counts as held that was not before; a
-/// lock that may have been taken is being given back.
+/// Outcome: the store did not confirm the request. Leasehold assumes that you do not hold the lock,
+/// and releases it in the background in case you do. A lease that you had before is as valid as it
+/// says.
 pub const LEASEHOLD_UNKNOWN: leasehold_status = 5;
 
 /// An argument that can never work: a bad name, option or URL, or NULL for an output.
@@ -31,7 +33,7 @@ pub const LEASEHOLD_ERR_HANDLE: leasehold_status = -2;
 pub const LEASEHOLD_ERR_CLOSED: leasehold_status = -3;
 /// The handle was made before this process was forked: see leasehold_client_reopen_after_fork().
 pub const LEASEHOLD_ERR_FORKED: leasehold_status = -4;
-/// A configuration that a client was opened with is not changed any more.
+/// A client was opened with this configuration, so it can no longer change.
 pub const LEASEHOLD_ERR_SEALED: leasehold_status = -5;
 /// A defect of this library: the call was abandoned. The handles stay usable.
 pub const LEASEHOLD_ERR_PANIC: leasehold_status = -6;
@@ -39,7 +41,7 @@ pub const LEASEHOLD_ERR_PANIC: leasehold_status = -6;
 pub const LEASEHOLD_ERR_WOULD_DEADLOCK: leasehold_status = -7;
 /// The store cannot be reached.
 pub const LEASEHOLD_ERR_REFUSED: leasehold_status = -8;
-/// The store did not answer in time; nothing was asked of it yet.
+/// The store did not answer in time. No request for the lock had reached it.
 pub const LEASEHOLD_ERR_NO_ANSWER: leasehold_status = -9;
 /// The store did not accept the user or the password.
 pub const LEASEHOLD_ERR_AUTH: leasehold_status = -10;
@@ -55,15 +57,15 @@ pub const LEASEHOLD_ERR_READ_ONLY: leasehold_status = -14;
 pub const LEASEHOLD_ERR_OUT_OF_MEMORY: leasehold_status = -15;
 /// The store is up and cannot serve at the moment: loading, busy, failing over.
 pub const LEASEHOLD_ERR_UNAVAILABLE: leasehold_status = -16;
-/// Something that this process needs has run out: connections, descriptors, threads.
+/// This process has run out of connections, descriptors or threads.
 pub const LEASEHOLD_ERR_EXHAUSTED: leasehold_status = -17;
 /// The file of an embedded store cannot be used.
 pub const LEASEHOLD_ERR_STORAGE: leasehold_status = -18;
 /// The store answered something that this library does not understand.
 pub const LEASEHOLD_ERR_PROTOCOL: leasehold_status = -19;
-/// Too few replicas acknowledged the grant; the lock was given back.
+/// Too few replicas acknowledged the grant. The lock was released.
 pub const LEASEHOLD_ERR_NOT_REPLICATED: leasehold_status = -20;
-/// Too few servers of the quorum answered; nothing is held.
+/// Too few servers of the quorum answered. You hold nothing.
 pub const LEASEHOLD_ERR_NO_QUORUM: leasehold_status = -21;
 /// The disk that the store writes to is full, or a quota there is used up.
 pub const LEASEHOLD_ERR_DISK_FULL: leasehold_status = -22;

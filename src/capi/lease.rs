@@ -16,9 +16,9 @@ use crate::error::{Error, ErrorKind};
 use crate::sync::Mutex;
 use crate::{Event, Lease, Token};
 
-/// One holder's turn: the proof that a lock is yours, for as long as it says so. It is renewed in
-/// the background unless that was switched off. Free it with leasehold_lease_free(), which releases
-/// it if nothing else has ended it.
+/// The proof that you hold a lock, for as long as it says so. The client renews it in the
+/// background unless that was switched off. Free it with leasehold_lease_free(), which releases the
+/// lock if nothing else has ended the lease.
 pub struct leasehold_lease {
     /// Ending a lease takes it out of here. Calls that talk to the store share it meanwhile.
     place: Mutex<Option<Arc<Lease>>>,
@@ -32,8 +32,9 @@ pub struct leasehold_lease {
 
 impl table::Handled for leasehold_lease {}
 
-/// What leasehold_lock_take() and leasehold_waits_take() took: a lease, to be ended by
-/// leasehold_lease_end() or freed as any other, and its fence, as leasehold_lease_fence() says it.
+/// What leasehold_lock_take() and leasehold_waits_take() acquired: a lease and its fence, as
+/// leasehold_lease_fence() returns it. End the lease with leasehold_lease_end(), or free it as any
+/// other.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct leasehold_turn {
@@ -115,16 +116,17 @@ impl leasehold_lease {
     }
 }
 
-/// The fence: larger than that of every turn on the name before it, from 1 to 2^53 - 1. Give it to
-/// the resource with each write, and let the resource refuse a smaller one. It has at most 16 digits:
-/// an int64_t and a BIGINT hold it. It stays when the lease is over. Asks nobody. Any thread.
+/// The fencing token (fence), from 1 to `2^53-1`: larger than that of every earlier lease on the
+/// name. Send it to the resource with each write, and let the resource reject a smaller one. It has
+/// at most 16 digits: an int64_t and a BIGINT hold it. It stays when the lease is over. Sends no
+/// request. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lease_fence(lease: *const leasehold_lease) -> u64 {
     boundary::get(lease, 0, |lease| lease.fence)
 }
 
-/// The token that marks the grant in the store: 32 hexadecimal digits. It is all that is needed to
-/// release the lock. Borrowed. Any thread.
+/// The token that marks the lease in the store: 32 hexadecimal digits. Whoever has it can release
+/// the lock. Borrowed. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lease_token(lease: *const leasehold_lease) -> *const c_char {
     boundary::string(lease, std::ptr::null_mut(), |lease| {
@@ -142,14 +144,14 @@ pub unsafe extern "C" fn leasehold_lease_name(
     boundary::string(lease, length, |lease| &lease.name)
 }
 
-/// For how many milliseconds the lease may still be relied on, without asking anybody; 0 when it is
-/// over or lost. Any thread.
+/// How many milliseconds you may still rely on the lease; 0 when it is over or lost. Sends no
+/// request. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lease_remaining_ms(lease: *const leasehold_lease) -> i64 {
     boundary::get(lease, 0, |lease| millis(lease.remaining()))
 }
 
-/// Whether the lease may be relied on at this moment, without asking anybody. Any thread.
+/// Whether you may rely on the lease at this moment. Sends no request. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lease_is_valid(lease: *const leasehold_lease) -> bool {
     boundary::get(lease, false, |lease| !lease.remaining().is_zero())
@@ -158,9 +160,14 @@ pub unsafe extern "C" fn leasehold_lease_is_valid(lease: *const leasehold_lease)
 /// Makes the lease valid for its ttl from now on. Renewed leases do not need it. It never goes
 /// beyond max_hold, and never makes a lease shorter.
 ///
-/// Returns LEASEHOLD_OK; LEASEHOLD_LOST when it was not ours any more; LEASEHOLD_ERR_CLOSED
-/// when its client is closed: then the lease has ended; LEASEHOLD_UNKNOWN or another error when
-/// the store did not confirm it: then the lease stays valid for as long as it was. Any thread.
+/// Returns:
+/// - LEASEHOLD_OK.
+/// - LEASEHOLD_LOST when the lease was no longer yours.
+/// - LEASEHOLD_ERR_CLOSED when its client is closed. The lease has ended with it.
+/// - LEASEHOLD_UNKNOWN or another error when the store did not confirm it. The lease stays valid
+///   for as long as it was.
+///
+/// Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lease_extend(
     lease: *mut leasehold_lease,
@@ -169,8 +176,9 @@ pub unsafe extern "C" fn leasehold_lease_extend(
     boundary::call(error, || Ok(table::get(lease)?.share()?.extend()?))
 }
 
-/// The same for another ttl than the lock's. Errors: as leasehold_lease_extend(), and
-/// LEASEHOLD_ERR_BAD_ARGUMENT for a ttl that no lock could have. Any thread.
+/// As leasehold_lease_extend(), with another ttl than the lock's. Errors: as
+/// leasehold_lease_extend(), and LEASEHOLD_ERR_BAD_ARGUMENT for a ttl that no lock could have. Any
+/// thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lease_extend_for_ms(
     lease: *mut leasehold_lease,
@@ -183,16 +191,20 @@ pub unsafe extern "C" fn leasehold_lease_extend_for_ms(
     })
 }
 
-/// Gives the lock back. The lease is over at once and whatever comes of it.
+/// Releases the lock. The lease is over at once, whatever the call returns.
 ///
-/// Returns LEASEHOLD_OK when it was ours to the end; LEASEHOLD_LOST when it was lost before, or
-/// ended before by this or another call; LEASEHOLD_UNKNOWN when the store did not confirm it: then
-/// it is given back in the background, or by its ttl; LEASEHOLD_ERR_CLOSED when the client was
-/// closed, which has released it; another error when the store refused, such as
-/// LEASEHOLD_ERR_PERMISSION: then the lock stays taken until its ttl runs out. A release that meets
-/// an extension under way in another thread waits for that one first (within a log function it does
-/// not: there it is LEASEHOLD_ERR_BAD_ARGUMENT, and the lease goes on). Any thread, also another
-/// one than took it.
+/// Returns:
+/// - LEASEHOLD_OK when the lease was yours to the end.
+/// - LEASEHOLD_LOST when it was lost before, or ended before by this or another call.
+/// - LEASEHOLD_UNKNOWN when the store did not confirm it. The client releases the lock in the
+///   background, or its ttl frees it.
+/// - LEASEHOLD_ERR_CLOSED when the client was closed, which has released it.
+/// - Another error when the store refused, such as LEASEHOLD_ERR_PERMISSION. The lock stays held
+///   until its ttl runs out.
+///
+/// If another thread is extending the lease, the release waits for that first. Within a log
+/// function it does not: there it returns LEASEHOLD_ERR_BAD_ARGUMENT, and the lease continues. Any
+/// thread, also another one than acquired it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lease_release(
     lease: *mut leasehold_lease,
@@ -201,14 +213,19 @@ pub unsafe extern "C" fn leasehold_lease_release(
     boundary::call(error, || Ok(table::get(lease)?.end()?.release()?))
 }
 
-/// Ends the lease without giving the lock back: it stays taken until its ttl runs out. Useful for
-/// "once per interval". Asks the store only where the lease was handed over a moment ago and is not
-/// yet claimed for its whole ttl, or was attached and never extended.
+/// Ends the lease without releasing the lock: it stays held until its ttl runs out. Useful for
+/// "once per interval". Sends a request only where the lease was handed over a moment ago and the
+/// store has not yet confirmed its whole ttl, or where it was attached and never extended.
 ///
-/// Returns LEASEHOLD_OK; LEASEHOLD_LOST when the lease was lost or ended before;
-/// LEASEHOLD_ERR_CLOSED when its client is closed; LEASEHOLD_UNKNOWN or another error when the
-/// store did not confirm that claim: then the lease is over, and the lock may be free when the
-/// claim window is. Any thread.
+/// Returns:
+/// - LEASEHOLD_OK.
+/// - LEASEHOLD_LOST when the lease was lost or ended before.
+/// - LEASEHOLD_ERR_CLOSED when its client is closed.
+/// - LEASEHOLD_UNKNOWN or another error when the store did not confirm that request. The lease is
+///   over, and the lock may be free when the claim window (leasehold_config_set_claim_window_ms())
+///   has passed.
+///
+/// Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lease_let_expire(
     lease: *mut leasehold_lease,
@@ -217,12 +234,16 @@ pub unsafe extern "C" fn leasehold_lease_let_expire(
     boundary::call(error, || Ok(table::get(lease)?.end()?.let_expire()?))
 }
 
-/// The same, with the lock free `after_ms` from now, whatever its ttl was.
+/// As leasehold_lease_let_expire(), but the lock is free `after_ms` from now, whatever its ttl was.
 ///
-/// Returns LEASEHOLD_OK; LEASEHOLD_LOST when it was not ours any more;
-/// LEASEHOLD_ERR_BAD_ARGUMENT for what no ttl can be: then the lease goes on; others when the store
-/// did not confirm it: then the lease is over, and the lock runs out by the ttl that it had (the
-/// claim window, where it was handed over a moment ago). Any thread.
+/// Returns:
+/// - LEASEHOLD_OK.
+/// - LEASEHOLD_LOST when the lease was no longer yours.
+/// - LEASEHOLD_ERR_BAD_ARGUMENT for what no ttl can be. The lease continues.
+/// - Others when the store did not confirm it. The lease is over, and the lock expires by the ttl
+///   that it had, or by the claim window if it was handed over a moment ago.
+///
+/// Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lease_let_expire_in_ms(
     lease: *mut leasehold_lease,
@@ -238,14 +259,18 @@ pub unsafe extern "C" fn leasehold_lease_let_expire_in_ms(
     })
 }
 
-/// Ends the lease here for another process to go on with it: hand that one the token and the
-/// fence, and it calls leasehold_lock_attach(). The lock stays taken for a ttl from now, and nobody
-/// holds it until then. Its token and fence stay until its handle is freed.
+/// Ends the lease here so that another process can continue it. Send that process the token and the
+/// fence, and it calls leasehold_lock_attach(). The lock stays taken for a ttl from now, with no
+/// holder until then. Token and fence stay readable until the handle is freed.
 ///
-/// Returns LEASEHOLD_OK; LEASEHOLD_LOST when the lease was lost or ended before;
-/// LEASEHOLD_ERR_CLOSED when its client is closed; LEASEHOLD_UNKNOWN or another error when the
-/// store did not confirm it: then the lease is over, perhaps nobody can attach it, and the lock
-/// runs out by the ttl that it had. Any thread.
+/// Returns:
+/// - LEASEHOLD_OK.
+/// - LEASEHOLD_LOST when the lease was lost or ended before.
+/// - LEASEHOLD_ERR_CLOSED when its client is closed.
+/// - LEASEHOLD_UNKNOWN or another error when the store did not confirm it. The lease is over,
+///   attaching it may fail, and the lock expires by the ttl that it had.
+///
+/// Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lease_detach(
     lease: *mut leasehold_lease,
@@ -254,21 +279,22 @@ pub unsafe extern "C" fn leasehold_lease_detach(
     boundary::call(error, || Ok(table::get(lease)?.end()?.detach().map(drop)?))
 }
 
-/// Gives the lock back and frees the lease in one call. With `wait`, it returns what
-/// leasehold_lease_release() would. Without, it waits for the store only where the lease cannot be
-/// relied on any more, and then says the same.
+/// Releases the lock and frees the lease in one call. With `wait`, it returns what
+/// leasehold_lease_release() would. Without `wait`, it waits for the store only if the lease can no
+/// longer be relied on, and then returns the same.
 ///
-/// Where the lease can be relied on, LEASEHOLD_OK says that without waiting: the lease was valid to
-/// the end, and other clients find the lock free a moment later. What the store's answer could add
-/// is that the key was deleted by hand, or lost with the store's data, since the last renewal:
-/// LEASEHOLD_EVENT_RELEASED_LATE tells of that, and of an answer that does not come. (On a quorum,
-/// on an SQLite file, and where it ends the turns of a process in which others wait, it waits all the
-/// same. A program that exits right after it may leave the lock to its ttl, but not where it has
-/// closed the client.)
+/// If the lease can be relied on, LEASEHOLD_OK says so without waiting: the lease was valid to the
+/// end, and other clients find the lock free a moment later. The store's answer could add only that
+/// the lock was deleted by hand, or lost with the store's data, since the last renewal.
+/// LEASEHOLD_EVENT_RELEASED_LATE reports that, and an answer that does not come.
 ///
-/// The handle is freed whatever it returns (but for LEASEHOLD_ERR_FORKED). So in a log function that
-/// is called during an extension of this lease, LEASEHOLD_ERR_BAD_ARGUMENT does not say that the lease
-/// goes on: it is released when the extension returns. Any thread.
+/// It waits all the same on a quorum, on an SQLite file, and at the last of several leases that
+/// threads of this process handed to each other, while others still wait. A program that exits
+/// right after it may leave the lock to its ttl, unless it has closed the client.
+///
+/// The handle is freed whatever the call returns, except LEASEHOLD_ERR_FORKED. So
+/// LEASEHOLD_ERR_BAD_ARGUMENT, in a log function that is called during an extension of this lease,
+/// does not mean that the lease continues: it is released when the extension returns. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lease_end(
     lease: *mut leasehold_lease,
@@ -284,19 +310,19 @@ pub unsafe extern "C" fn leasehold_lease_end(
     })
 }
 
-/// Frees a lease, and releases it if nothing has ended it. That waits 50 ms at most for a
-/// connection, tells nobody how it went (but see LEASEHOLD_EVENT_RELEASED_LATE), and what it could
-/// not do is done in the background. (It waits for an extension that is under way in another
-/// thread.) Any thread.
+/// Frees a lease, and releases the lock if nothing has ended the lease. It waits 50 ms at most for
+/// a connection, and the client does the rest in the background. It does not return how the release
+/// went: see LEASEHOLD_EVENT_RELEASED_LATE. If another thread is extending the lease, it waits for
+/// that. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lease_free(lease: *mut leasehold_lease) {
     // Where ending it is refused, the last call that uses it drops it.
     boundary::free(lease, |lease| drop(lease.end_if_held()));
 }
 
-/// Frees a lease that nobody can end any more, such as one that a garbage collector found. It is
-/// not renewed any more and not released: the lock stays taken until its ttl runs out. Never waits
-/// for the store. Any thread.
+/// Frees a lease that the program can no longer end, such as one that a garbage collector found.
+/// The client stops renewing it and does not release it: the lock stays held until its ttl runs
+/// out. Never waits for the store. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lease_abandon(lease: *mut leasehold_lease) {
     boundary::free(lease, |lease| lease.end_if_held().into_iter().for_each(Lease::abandon));

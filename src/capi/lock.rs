@@ -17,8 +17,9 @@ use crate::fork::HANDLES;
 use crate::sync::Mutex;
 use crate::{Acquiring, Backoff, Break, ErrorKind, Lock, WaitMode};
 
-/// A lock that can be taken: a name and options. It holds nothing itself, any number of threads may
-/// use it at once, and any number of leases can come from it. Free it with leasehold_lock_free().
+/// A lock that can be acquired: a name and options. It holds nothing itself. Any number of threads
+/// may use it at once, and any number of leases can come from it. Free it with
+/// leasehold_lock_free().
 pub struct leasehold_lock {
     settings: Mutex<Settings<Options>>,
     /// Its leases say it too.
@@ -37,13 +38,13 @@ impl Handled for leasehold_lock {
     }
 }
 
-/// How a wait for a lock goes.
+/// How to wait for a lock.
 pub type leasehold_wait_mode = i32;
-/// In a queue where the store has one, in the order of coming; where the server refuses what that
-/// needs (the right to subscribe to a channel), by asking again and again.
+/// Wait in the store's queue, in the order of arrival. If the server forbids what the queue needs
+/// (the right to subscribe to a channel), or the store has no queue, poll instead.
 pub const LEASEHOLD_WAIT_MODE_AUTO: leasehold_wait_mode = 0;
-/// By asking again and again, in no order: for names that are shared with other libraries, whose
-/// releases tell nobody. A thread that spins comes after all that queue for the name.
+/// Poll, in no order. For names that are shared with other libraries, whose releases notify no
+/// waiter. A thread that spins comes after all that queue for the name.
 pub const LEASEHOLD_WAIT_MODE_SPIN: leasehold_wait_mode = 1;
 
 /// Asked on the calling thread, at least every 100 ms while it waits for a lock, with no lock of
@@ -159,14 +160,15 @@ fn set_lock(
     })
 }
 
-/// Sets how soon the lock is free after its holder died: 30000 ms by default, from 3 ms to 366 days, or
-/// to what the URL has as max_ttl. It does not end a lease that is renewed: that is done each third
-/// of it, and so it takes as long until a lease that was deleted in the store is known to be lost.
+/// Sets how soon the lock is free after its holder died: 30000 ms by default, from 3 ms to 366
+/// days, or to what the URL has as max_ttl. It does not end a lease that is renewed. The client
+/// renews after each third of the ttl. So it takes a third of the ttl until the client knows that a
+/// lease was deleted in the store.
 ///
-/// The setters of a lock return LEASEHOLD_OK, or LEASEHOLD_ERR_BAD_ARGUMENT for what the option
-/// can never be; leasehold_lock_check() has the reason. Then taking the lock fails too, until the
-/// option is set well. Options that do not go together are refused when the lock is taken. Leases
-/// that were taken before stay as they are. Any thread.
+/// The setters of a lock return LEASEHOLD_OK, or LEASEHOLD_ERR_BAD_ARGUMENT for a value that the
+/// option can never have. leasehold_lock_check() has the reason. Then acquiring the lock fails too,
+/// until the option is set well. Options that do not go together are refused when the lock is
+/// acquired. Leases that were acquired before stay as they are. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lock_set_ttl_ms(
     lock: *mut leasehold_lock,
@@ -192,10 +194,11 @@ fn waiting(lock: Lock, what: &str, wait_ms: i64) -> Result<Lock, Failure> {
     })
 }
 
-/// Sets how long the store may take to answer when this lock is taken: by default the client's
-/// io_timeout, 1000 ms; from 1 ms to 1 h. While the store is silent, so long take
-/// leasehold_lock_try_acquire() and shorter waits: with 50 there is an answer by then, or an error
-/// that is not LEASEHOLD_BUSY. Leases are renewed and released by the client's. Any thread.
+/// Sets how long the store may take to answer when this lock is acquired, from 1 ms to 1 h. The
+/// default is the client's io_timeout, 1000 ms unless it was set. While the store is silent,
+/// leasehold_lock_try_acquire() and shorter waits last that long. With 50, they have an answer
+/// after 50 ms, or an error that is not LEASEHOLD_BUSY. Renewals and releases keep the client's
+/// io_timeout. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lock_set_io_timeout_ms(
     lock: *mut leasehold_lock,
@@ -206,7 +209,7 @@ pub unsafe extern "C" fn leasehold_lock_set_io_timeout_ms(
 
 /// Sets how often a wait that spins asks for the lock at most: 1 is the least, and there is no
 /// limit by default. Whichever of this and the time comes first ends the wait. In another mode than
-/// LEASEHOLD_WAIT_MODE_SPIN, taking the lock is then LEASEHOLD_ERR_BAD_ARGUMENT. Any thread.
+/// LEASEHOLD_WAIT_MODE_SPIN, acquiring the lock is then LEASEHOLD_ERR_BAD_ARGUMENT. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lock_set_attempts(
     lock: *mut leasehold_lock,
@@ -218,8 +221,8 @@ pub unsafe extern "C" fn leasehold_lock_set_attempts(
     })
 }
 
-/// Sets whether leases are renewed in the background. By default they are where the ttl is at least
-/// 100 ms; without renewal the ttl is the limit. Any thread.
+/// Sets whether the client renews leases in the background. By default it does if the ttl is at
+/// least 100 ms. Without renewal a lease expires after its ttl. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lock_set_renew(
     lock: *mut leasehold_lock,
@@ -244,7 +247,7 @@ pub unsafe extern "C" fn leasehold_lock_set_max_hold_ms(
     })
 }
 
-/// Sets how a wait goes: one of the LEASEHOLD_WAIT_MODE_ constants, LEASEHOLD_WAIT_MODE_AUTO by
+/// Sets how to wait: one of the LEASEHOLD_WAIT_MODE_ constants, LEASEHOLD_WAIT_MODE_AUTO by
 /// default; LEASEHOLD_ERR_BAD_ARGUMENT also for a mode that there is not. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lock_set_wait_mode(
@@ -263,9 +266,9 @@ pub unsafe extern "C" fn leasehold_lock_set_wait_mode(
 
 /// Sets how long a wait that spins pauses before it asks again. Pauses have random lengths: the
 /// first one up to `first_ms`, the others up to twice as much each time, none longer than
-/// `longest_ms`; LEASEHOLD_FOREVER there is what suits the store (64 ms on Redis). Pauses of zero are
-/// refused. Without this, a wait asks three more times at once, then pauses up to 1 ms, 2 ms, 4 ms and
-/// so on. In another mode than LEASEHOLD_WAIT_MODE_SPIN, taking the lock is then
+/// `longest_ms`; LEASEHOLD_FOREVER there is what suits the store (64 ms on Redis). Pauses of zero
+/// are refused. Without this, a wait asks three more times at once, then pauses up to 1 ms, 2 ms, 4
+/// ms and so on. In another mode than LEASEHOLD_WAIT_MODE_SPIN, acquiring the lock is then
 /// LEASEHOLD_ERR_BAD_ARGUMENT. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lock_set_backoff_ms(
@@ -302,12 +305,13 @@ pub unsafe extern "C" fn leasehold_lock_name(
     boundary::string(lock, length, |lock| &lock.name)
 }
 
-/// Takes the lock if it is free, without waiting for a holder.
+/// Acquires the lock if it is free, without waiting for a holder.
 ///
 /// Returns LEASEHOLD_OK and writes `*lease`, to be freed with leasehold_lease_free(); or
-/// LEASEHOLD_BUSY when somebody else has it; or LEASEHOLD_UNKNOWN, with nothing held, or what kept
-/// the store from answering, by leasehold_lock_set_io_timeout_ms(), 1 s by default. Options that
-/// can never work are LEASEHOLD_ERR_BAD_ARGUMENT, before anything is sent. Any thread.
+/// LEASEHOLD_BUSY when another holder has it. Returns LEASEHOLD_UNKNOWN, with nothing held, if the
+/// request was sent and no reply came, and others for what kept the store from answering. The call
+/// ends within leasehold_lock_set_io_timeout_ms(), 1 s by default. Options that can never work are
+/// LEASEHOLD_ERR_BAD_ARGUMENT, before anything is sent. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lock_try_acquire(
     lock: *mut leasehold_lock,
@@ -322,15 +326,19 @@ pub unsafe extern "C" fn leasehold_lock_try_acquire(
     })
 }
 
-/// Takes the lock, waiting for it as long as leasehold_lock_set_wait_ms() says.
+/// Acquires the lock, and waits for it as long as leasehold_lock_set_wait_ms() says.
 ///
-/// Returns LEASEHOLD_OK and writes `*lease`, to be freed with leasehold_lease_free(); or
-/// LEASEHOLD_TIMEOUT when the lock stayed taken; LEASEHOLD_ERR_CLOSED when the client was closed or
-/// the lock freed meanwhile; LEASEHOLD_ERR_WOULD_DEADLOCK when the wait has no limit and this
-/// thread took the lock that is held, by any client of the store; others as
-/// leasehold_lock_try_acquire(). The call ends by the wait or by io_timeout (see
-/// leasehold_lock_set_io_timeout_ms()), whichever is later, whatever the network does. Once the store
-/// has answered this client, a wait outlasts an outage of it. Any thread.
+/// Returns:
+/// - LEASEHOLD_OK and writes `*lease`, to be freed with leasehold_lease_free().
+/// - LEASEHOLD_TIMEOUT when the lock was held for the whole wait.
+/// - LEASEHOLD_ERR_CLOSED when the client was closed or the lock freed during the wait.
+/// - LEASEHOLD_ERR_WOULD_DEADLOCK when the wait has no limit and this thread holds the lock itself,
+///   by any client of the store.
+/// - Others as leasehold_lock_try_acquire().
+///
+/// The call ends within the wait or io_timeout (see leasehold_lock_set_io_timeout_ms()), whichever
+/// is later, whatever the network does. Once the store has answered this client, a wait continues
+/// through an outage of the store. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lock_acquire(
     lock: *mut leasehold_lock,
@@ -340,7 +348,8 @@ pub unsafe extern "C" fn leasehold_lock_acquire(
     boundary::open(error, "lease", lease, || acquire(lock, None, None, std::ptr::null_mut()))
 }
 
-/// The same with a function that can end the wait, which may be NULL. `user_data` is handed to it.
+/// As leasehold_lock_acquire(), with a function that can end the wait. It may be NULL. It gets
+/// `user_data`.
 ///
 /// ```c
 ///     static volatile sig_atomic_t stopped;
@@ -362,8 +371,9 @@ pub unsafe extern "C" fn leasehold_lock_acquire_unless(
     boundary::open(error, "lease", lease, || acquire(lock, None, interrupt, user_data))
 }
 
-/// The same with a limit of its own, whatever leasehold_lock_set_wait_ms() said: 0 tries once,
-/// LEASEHOLD_FOREVER waits without limit. The function may be NULL. Any thread.
+/// As leasehold_lock_acquire_unless(), with a limit of its own, whatever
+/// leasehold_lock_set_wait_ms() said: 0 tries once, LEASEHOLD_FOREVER waits without limit. The
+/// function may be NULL. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lock_acquire_within(
     lock: *mut leasehold_lock,
@@ -376,9 +386,8 @@ pub unsafe extern "C" fn leasehold_lock_acquire_within(
     boundary::open(error, "lease", lease, || acquire(lock, Some(wait_ms), interrupt, user_data))
 }
 
-/// The same as leasehold_lock_acquire_unless(), with all that most turns need in one call. With
-/// leasehold_lease_end() a turn is two calls, which counts where calls cost more than in C. Any
-/// thread.
+/// As leasehold_lock_acquire_unless(), with the fence in the same call. With leasehold_lease_end(),
+/// acquiring and releasing is two calls, which counts where calls cost more than in C. Any thread.
 ///
 /// ```c
 ///     leasehold_turn turn;
@@ -400,11 +409,13 @@ pub unsafe extern "C" fn leasehold_lock_take(
     })
 }
 
-/// Goes on with a lease that another process took and let go of with leasehold_lease_detach(): a
-/// web request takes it, a worker releases it. `token` is what leasehold_lease_token() said there,
-/// of `token_length` bytes or LEASEHOLD_NUL. Asks nobody; the lease, which has a token of its own,
-/// may be relied on, and is renewed, after its first successful leasehold_lease_extend(). That is
-/// LEASEHOLD_LOST where nobody detached a lease with this token and fence, and where another
+/// Continues a lease that another process acquired and passed on with leasehold_lease_detach(). For
+/// example, a web request acquires it and a worker releases it. `token` is what
+/// leasehold_lease_token() returned there, of `token_length` bytes or LEASEHOLD_NUL.
+///
+/// This call sends no request. The lease has a token of its own. Rely on it only after its first
+/// successful leasehold_lease_extend(); from then on it is renewed too. That call returns
+/// LEASEHOLD_LOST in two cases: no process detached a lease with this token and fence, or another
 /// program that attached it has extended it first. The token alone is enough to release the lock.
 /// Any thread. Errors: LEASEHOLD_ERR_BAD_ARGUMENT for what can be no token or fence.
 #[unsafe(no_mangle)]
@@ -423,8 +434,8 @@ pub unsafe extern "C" fn leasehold_lock_attach(
     })
 }
 
-/// Looks who has the lock, without touching it. Any thread. Errors: what kept the store from
-/// answering, by io_timeout.
+/// Reads who holds the lock and who waits for it. Changes nothing. Any thread. Errors: what kept
+/// the store from answering, by io_timeout.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lock_inspect(
     lock: *mut leasehold_lock,
@@ -438,17 +449,22 @@ pub unsafe extern "C" fn leasehold_lock_inspect(
     })
 }
 
-/// Frees a lock that somebody else has and does not give: the first waiter is handed it at once, under a
-/// larger fence. Nothing stops the holder before its next renewal, when its lease is lost, and its event,
-/// error and log say who broke it: `by`, of `by_length` bytes or LEASEHOLD_NUL, such as "root@web-3". With
-/// an `if_fence` other than 0, which leasehold_lock_state_fence() tells of a free lock, only the lease with
-/// that fence is broken.
+/// Breaks a lock that its holder does not release. The store hands it to the first waiter at once,
+/// under a larger fence. Nothing stops the holder until its next renewal. Then its lease is lost,
+/// and its event, error and log say who broke it: `by`, of `by_length` bytes or LEASEHOLD_NUL, such
+/// as "root@web-3". An `if_fence` other than 0 breaks only the lease with that fence.
+/// (leasehold_lock_state_fence() returns 0 for a free lock.)
 ///
-/// Returns LEASEHOLD_OK and writes the fence of the lease that is over, 0 where the store did not know
-/// it; LEASEHOLD_BUSY when another lease has the lock than `if_fence` says; LEASEHOLD_LOST when nobody
-/// has it; LEASEHOLD_UNKNOWN where the store did not confirm it: then the same call again tells. Any
-/// thread. Errors: LEASEHOLD_ERR_WRONG_TYPE where what has the name is no lock of this library; others
-/// what kept the store from answering, by io_timeout.
+/// Returns:
+/// - LEASEHOLD_OK and writes the fence of the lease that is over, 0 where the store did not know
+///   it.
+/// - LEASEHOLD_BUSY when another lease holds the lock than `if_fence` says.
+/// - LEASEHOLD_LOST when the lock is free.
+/// - LEASEHOLD_UNKNOWN where the store did not confirm it. Call it again to find out.
+/// - LEASEHOLD_ERR_WRONG_TYPE where something else than a lock of this library uses the name.
+/// - Others for what kept the store from answering, by io_timeout.
+///
+/// Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lock_break(
     lock: *mut leasehold_lock,
@@ -470,8 +486,8 @@ pub unsafe extern "C" fn leasehold_lock_break(
     })
 }
 
-/// Frees a lock. Its leases go on; threads that wait for it return LEASEHOLD_ERR_CLOSED within 200
-/// ms (those whose request is under way by io_timeout). Any thread.
+/// Frees a lock. Its leases continue. Threads that wait for it return LEASEHOLD_ERR_CLOSED within
+/// 200 ms, or by io_timeout if a request is under way. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lock_free(lock: *mut leasehold_lock) {
     boundary::free(lock, |lock| lock.freed.store(true, Ordering::Release));

@@ -119,7 +119,7 @@ fn facts(
     facts
 }
 
-/// Whether somebody had the lock. Any thread.
+/// Whether the lock was held. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_lock_state_is_held(state: *const leasehold_lock_state) -> bool {
     boundary::get(state, false, |state| state.holder().is_some())

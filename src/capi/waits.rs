@@ -156,8 +156,8 @@ pub unsafe extern "C" fn leasehold_waits_start(
     boundary::call(error, || table::get(waits)?.start(id, &*table::get(lock)?, None))
 }
 
-/// The same with a limit of its own, whatever leasehold_lock_set_wait_ms() said: 0 tries once,
-/// LEASEHOLD_FOREVER waits without limit. Any thread.
+/// As leasehold_waits_start(), with a limit of its own, whatever leasehold_lock_set_wait_ms() said:
+/// 0 tries once, LEASEHOLD_FOREVER waits without limit. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_waits_start_within(
     waits: *mut leasehold_waits,
@@ -193,11 +193,11 @@ pub unsafe extern "C" fn leasehold_waits_next_within(
     boundary::output(error, "id", id, || table::get(waits)?.next(limit("wait", wait_ms)?))
 }
 
-/// What a wait came to; it is not in the set any more. Returns what leasehold_lock_take() would have
-/// returned (but not LEASEHOLD_ERR_WOULD_DEADLOCK, which goes by threads), with the lease and its
-/// fence in `*turn`, or LEASEHOLD_BUSY while the wait goes on. A lease is valid and renewed from the
-/// end of the wait on, taken or not. Any thread. Errors: LEASEHOLD_ERR_BAD_ARGUMENT also for an id
-/// that is not in the set.
+/// Returns what a wait came to, and removes it from the set. Returns what leasehold_lock_take()
+/// would have returned (but not LEASEHOLD_ERR_WOULD_DEADLOCK, which goes by threads), with the
+/// lease and its fence in `*turn`, or LEASEHOLD_BUSY while the wait goes on. A lease is valid and
+/// renewed from the end of the wait on, taken or not. Any thread. Errors:
+/// LEASEHOLD_ERR_BAD_ARGUMENT also for an id that is not in the set.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_waits_take(
     waits: *mut leasehold_waits,
@@ -208,8 +208,8 @@ pub unsafe extern "C" fn leasehold_waits_take(
     boundary::output(error, "turn", turn, || leasehold_turn::of(table::get(waits)?.take(id)?))
 }
 
-/// Ends a wait, if it is in the set: it leaves the queue, and a lock that it has got is given back.
-/// Returns at once. Any thread.
+/// Ends a wait, if it is in the set: it leaves the queue, and releases the lock if it has acquired
+/// it already. Returns at once. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_waits_stop(
     waits: *mut leasehold_waits,

@@ -131,15 +131,17 @@ impl Config {
     /// it counts (none by default, 16 at most; as good as Redis's WAIT, which makes a loss less
     /// likely and does not rule it out). Any character may be written as `%` and two hex digits.
     ///
-    /// Before a host stand the credentials of the server that keeps the locks. Sentinels have their
-    /// own, and are spoken to over TLS where that server is, unless `sentinel_tls=` (`yes` or `no`)
-    /// says otherwise. In a quorum, each URL has its own credentials, `db`, TLS files and `replicas`;
-    /// what concerns the client as a whole stands on the last one.
+    /// The credentials before a host are those of the server that keeps the locks. Sentinels have
+    /// their own. The client uses TLS to Sentinels if it does to that server, unless
+    /// `sentinel_tls=` (`yes` or `no`) says otherwise. In a quorum, each URL has its own
+    /// credentials, `db`, TLS files and `replicas`. What concerns the client as a whole stands on
+    /// the last one.
     ///
-    /// With `replicas=`, a take waits for that many replicas, for a quarter of `io_timeout` at most
-    /// (in a quorum, for a quarter of what it waits for a server). Where too few acknowledge it, the
-    /// lock is given back and the error is [`ErrorKind::NotReplicated`]. Extensions do not wait for
-    /// replicas. `docs/operate/stores.md` has what a failover means for holders and waiters.
+    /// With `replicas=`, acquiring a lock waits for that many replicas, for a quarter of
+    /// `io_timeout` at most. (In a quorum, for a quarter of what the client waits for a server.) If
+    /// too few acknowledge the grant, the client releases the lock, and the error is
+    /// [`ErrorKind::NotReplicated`]. Renewals do not wait for replicas. `docs/operate/stores.md`
+    /// says what a failover means for holders and waiters.
     ///
     /// # Errors
     /// [`ErrorKind::BadArgument`]: the URL is malformed, or has a key that is not known.
@@ -196,7 +198,7 @@ impl Config {
         (self.io_timeout / 10).max(Duration::from_millis(50)).min(self.io_timeout)
     }
 
-    /// What is put before every name in the store; nothing by default.
+    /// The prefix of every name in the store; empty by default.
     pub fn prefix(mut self, prefix: impl Into<Vec<u8>>) -> Config {
         self.prefix = prefix.into();
         self
@@ -223,27 +225,27 @@ impl Config {
         self
     }
 
-    /// How long a lock that was handed to a waiter stays with it before it must have answered: what
-    /// a waiter that died just then costs the ones behind it. 1 s by default, from 50 ms to 60 s. It
-    /// should be several round trips, and longer than threads here may be held up.
+    /// How long a waiter that was handed the lock has to confirm it: 1 s by default, from 50 ms to
+    /// 60 s. If a waiter dies at that moment, the waiters behind it wait this long. Choose several
+    /// round trips, and longer than a thread here may be delayed.
     pub fn claim_window(mut self, window: Duration) -> Config {
         self.claim_window = window;
         self
     }
 
-    /// How long a server keeps the last fence of a name after a take: 28 h by default, from 4 h. For
-    /// programs that lock each of a million requests a day. A fence that is gone is made of the
-    /// server's clock, which then must not have been set back by more than this less 3 h. Where
-    /// somebody waited, and after an hour's hold, it is kept for 28 h all the same; in a quorum and in
-    /// a file always.
+    /// How long a server keeps the last fence of a name after it was acquired: 28 h by default,
+    /// from 4 h. For programs that lock each of a million requests a day under its own name. If the
+    /// fence is gone, the server makes the next one from its clock. Then that clock must not have
+    /// been set back by more than this less 3 h. The fence is kept for 28 h all the same where a
+    /// client waited, after an hour's hold, in a quorum, and in a file.
     pub fn fence_life(mut self, life: Duration) -> Config {
         self.fence_life = Some(life);
         self
     }
 
     /// The longest ttl that a lock may have: 366 days by default, and 60 s in a store that guards
-    /// against lost data; from 1 s to 366 days, in a quorum to 24 h. A server that came back
-    /// without its data grants nothing for as long, so all clients of such a store should have the same.
+    /// against lost data. From 1 s to 366 days, in a quorum to 24 h. A server that came back
+    /// without its data grants nothing for this long, so set the same in all clients of that store.
     pub fn max_ttl(mut self, most: Duration) -> Config {
         self.max_ttl = Some(most);
         self
@@ -274,7 +276,7 @@ impl Config {
         self
     }
 
-    /// The store as people may see it: no user, no password.
+    /// The store, without user and password.
     pub fn display_store(&self) -> String {
         match &self.store {
             StoreConfig::Sqlite(file) => format!("sqlite:{}", file.path.display()),

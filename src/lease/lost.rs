@@ -17,12 +17,12 @@ impl Lease {
     ///
     /// It is called once at most, and never after the lease has ended in another way: released,
     /// dropped, left to expire, detached, or with its client. A later `on_lost` of the same lease
-    /// takes its place, and [`forget_on_lost`](Lease::forget_on_lost) takes it back. (A call that is
-    /// under way at that moment goes on.)
+    /// replaces it, and [`forget_on_lost`](Lease::forget_on_lost) removes it. A call that is under
+    /// way at that moment continues.
     ///
     /// The calls for all leases of a client are made one after the other, by a thread that does
-    /// nothing else, `leasehold-lost`. So a slow one holds up the others, and no renewal. It may
-    /// take locks, and it may close the client, which does not wait for the background thread then.
+    /// nothing else, `leasehold-lost`. So a slow call delays the others, but no renewal. It may
+    /// acquire locks. It may close the client, which then does not wait for the background thread.
     /// A panic in it ends nothing else, and is logged.
     ///
     /// ```no_run
@@ -48,7 +48,7 @@ impl Lease {
         core.hub.on_lost(self.grant.id, Box::new(call), || self.loss())
     }
 
-    /// Takes back what [`on_lost`](Lease::on_lost) was given.
+    /// Removes what [`on_lost`](Lease::on_lost) has registered.
     pub fn forget_on_lost(&self) {
         if let Ok(core) = self.keeper.core_even_closed() {
             core.hub.forget(self.grant.id);

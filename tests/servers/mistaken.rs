@@ -183,7 +183,7 @@ fn c13_a_path_that_is_no_socket_is_told_from_one_on_which_nobody_listens() {
         (path("none"), &["there is no socket", "start the server"][..]),
         (path(""), &["is a folder and no socket"]),
         (path("file"), &["is a file and no socket"]),
-        (path("left"), &["nobody listens on the socket", "start the server"]),
+        (path("left"), &["no server listens on the socket", "start it"]),
     ] {
         let escaped = at.replace('/', "%2F");
         for url in [format!("unix:{at}"), format!("mysql://u@{escaped}/d")] {

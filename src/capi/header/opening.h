@@ -1,10 +1,10 @@
 /*
  * Leasehold: one lock for programs on many machines, or for the processes of one.
  *
- * Take it, know how long you may rely on it, prove to the resource that you are the latest holder
- * (the fence), give it back. Locks are kept on Redis or Valkey (one server, a Sentinel group, a
- * Cluster, or a quorum of several), on PostgreSQL, on MySQL or MariaDB, on ZooKeeper, on etcd, or in an
- * SQLite file.
+ * Acquire it, know how long you may rely on it, prove to the resource that you are the latest
+ * holder (by the fencing token, "fence" for short), and release it. Locks are kept on Redis or
+ * Valkey (one server, a Sentinel group, a Cluster, or a quorum of several), on PostgreSQL, on MySQL
+ * or MariaDB, on ZooKeeper, on etcd, or in an SQLite file.
  *
  * Ten calls are what most programs need:
  *
@@ -12,9 +12,9 @@
  *     leasehold_client_lock     a lock on a name; its options are leasehold_lock_set_ttl_ms() etc.
  *     leasehold_lock_try_acquire   LEASEHOLD_OK and a lease, or at once LEASEHOLD_BUSY
  *     leasehold_lock_acquire    waits for it in a fair queue, 60 s by default
- *     leasehold_lease_fence     the number by which the resource refuses a late writer
- *     leasehold_lease_is_valid  whether the lease may be relied on now; asks nobody
- *     leasehold_lease_release   gives the lock back: LEASEHOLD_OK, or LEASEHOLD_LOST
+ *     leasehold_lease_fence     the number by which the resource rejects a late writer
+ *     leasehold_lease_is_valid  whether you may rely on the lease now; sends no request
+ *     leasehold_lease_release   releases the lock: LEASEHOLD_OK, or LEASEHOLD_LOST
  *     leasehold_lease_free      and leasehold_lock_free, leasehold_client_free: every handle has one
  *     leasehold_error_message   what went wrong and what to do about it, in one sentence
  *     leasehold_error_free      does nothing with NULL
@@ -29,11 +29,11 @@
  *     }
  *     switch (leasehold_lock_try_acquire(lock, &lease, &error)) {
  *     case LEASEHOLD_OK:                               // mine: renewed until it is released
- *         charge(order, leasehold_lease_fence(lease)); // the database refuses a smaller fence
+ *         charge(order, leasehold_lease_fence(lease)); // the database rejects a smaller fence
  *         if (leasehold_lease_release(lease, &error) != LEASEHOLD_OK) warn(error); // it was lost
  *         leasehold_lease_free(lease);                 // frees it, and releases it if still held
  *         break;
- *     case LEASEHOLD_BUSY: reject(order); break;       // somebody else has it
+ *     case LEASEHOLD_BUSY: reject(order); break;       // another holder has it
  *     default: warn(error);
  *     }
  *     leasehold_error_free(error);
@@ -44,7 +44,7 @@
  * machines of 64 bits.
  *
  * Status and error. A function that can fail returns a leasehold_status: 0, an outcome above 0, or
- * an error below 0. Its last argument, which may be NULL, gets the particulars: an error that the
+ * an error below 0. Its last argument, which may be NULL, gets the details: an error that the
  * caller frees, or NULL where the status says everything (LEASEHOLD_OK, LEASEHOLD_BUSY,
  * LEASEHOLD_TIMEOUT, LEASEHOLD_INTERRUPTED). What was in it before is overwritten and never read,
  * so free an error before its variable is used again; leasehold_error_free(NULL) does nothing.
@@ -70,7 +70,7 @@
  *
  * Threads. Any thread may use any handle at any time, freeing included: a call in progress goes on
  * with what it has, later ones get LEASEHOLD_ERR_HANDLE. Only borrowed strings end with their
- * handle. A lease may be released by another thread than took it. Calls block; none may be made in
+ * handle. A lease may be released by another thread than acquired it. Calls block; none may be made in
  * a signal handler, and no thread may be cancelled (pthread_cancel) in one: that is what interrupt
  * functions are for. The library's own threads take no signals.
  *
@@ -80,9 +80,9 @@
  * where the parent has ever opened a file.
  *
  * The library prints nothing, installs no signal handlers, and stays loaded after dlclose(). When
- * all handles are freed, it has no thread or descriptor left (one of Redis' threads, and that of
- * leasehold_lease_on_lost(), may take a moment to end), and no memory but for a few dozen bytes that Rust keeps for a thread until that
- * ends.
+ * all handles are freed, no thread and no descriptor of it are left. (One of Redis' threads, and
+ * that of leasehold_lease_on_lost(), may take a moment to end.) No memory is left either, but for a
+ * few dozen bytes that Rust keeps for each thread until that ends.
  */
 
 #ifndef LEASEHOLD_H

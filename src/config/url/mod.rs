@@ -124,7 +124,7 @@ impl<'a> Parts<'a> {
             || body.contains(|character| is_unseen(character) && !(has_spaces && character == ' '))
         {
             return Err(bad(
-                "the URL has a space, a line break or another character that nobody sees: leave it \
+                "the URL has a space, a line break or another invisible character: leave it \
                  out, or write it as %20, %0A and so on; only a path has spaces as they are, and \
                  not at its ends",
             ));

@@ -9,7 +9,7 @@ use crate::store::schema::what_makes;
 pub(super) fn server(code: u16, message: &str) -> Error {
     let (kind, mend) = match code {
         1045 | 1698 => (ErrorKind::Auth, "the user or the password is wrong"),
-        1251 | 1275 | 2059 => (ErrorKind::Auth, "the server lets nobody in like this"),
+        1251 | 1275 | 2059 => (ErrorKind::Auth, "the server does not accept this way to log in"),
         1862 | 1820 => (ErrorKind::Auth, "the password has expired: set another one"),
         1049 => (
             ErrorKind::BadArgument,
@@ -38,7 +38,7 @@ pub(super) fn server(code: u16, message: &str) -> Error {
         1665 => {
             (ErrorKind::Storage, "the server needs binlog_format=ROW or MIXED for these tables")
         }
-        1130 => (ErrorKind::Auth, "the server lets nobody in from this host"),
+        1130 => (ErrorKind::Auth, "the server accepts no login from this host"),
         SIGNAL => (ErrorKind::Storage, TRIGGER),
         // A CHECK, or a number that is out of range.
         1264 | 1690 | 3819 | 4025 => (ErrorKind::WrongType, VALUE),

@@ -79,7 +79,7 @@ fn no_socket(path: &Path, error: Error) -> Error {
             found.uid(),
             found.mode() & 0o7777
         ),
-        Ok(_) => format!("nobody listens on the socket {shown}: start the server"),
+        Ok(_) => format!("no server listens on the socket {shown}: start it"),
     };
     Error::mended(error.kind(), said)
 }

@@ -13,7 +13,7 @@ pub(super) fn server(code: &str, message: &str) -> Error {
         "28000" if message.contains("does not exist") => {
             (ErrorKind::Auth, "there is no such user: CREATE ROLE, or name another one in the URL")
         }
-        "28000" => (ErrorKind::Auth, "the server's pg_hba.conf lets nobody in like this"),
+        "28000" => (ErrorKind::Auth, "the server's pg_hba.conf does not allow this login"),
         "3D000" => (ErrorKind::BadArgument, "name another database in the URL, or create this one"),
         "42704" if message.contains("plan_cache_mode") => (ErrorKind::Storage, TOO_OLD),
         "42704" if message.contains("configuration parameter") => (

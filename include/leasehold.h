@@ -528,13 +528,14 @@ leasehold_status leasehold_client_open_config(leasehold_config *config,
 
 /**
  * Makes a lock: a name of `name_length` bytes (any bytes, from 1 to 65536) or LEASEHOLD_NUL, and
- * options, which the functions leasehold_lock_set_...() change. It holds nothing and asks nobody.
+ * options, which the functions leasehold_lock_set_...() change. It holds nothing and sends no
+ * request.
  *
  * On Redis the name, behind the prefix, is the key, beside "leasehold:{name}" with the last fence.
  * Give it a beginning that no other data has: a foreign key without a ttl is
- * LEASEHOLD_ERR_WRONG_TYPE, but one with a ttl looks like a lock that somebody has. A name that
- * begins with "leasehold:", behind the prefix, is refused: so do the keys that are kept beside
- * locks. Any thread. Errors: LEASEHOLD_ERR_BAD_ARGUMENT for the name.
+ * LEASEHOLD_ERR_WRONG_TYPE, but one with a ttl looks like a lock that is held. A name that begins
+ * with "leasehold:", behind the prefix, is refused: so do the keys that are kept beside locks. Any
+ * thread. Errors: LEASEHOLD_ERR_BAD_ARGUMENT for the name.
  */
 leasehold_status leasehold_client_lock(leasehold_client *client,
                                        const char *name,
@@ -543,19 +544,21 @@ leasehold_status leasehold_client_lock(leasehold_client *client,
                                        leasehold_error **error);
 
 /**
- * Reaches the store, credentials included, without doing anything to a lock there. Any thread.
- * Errors: whatever is in the way, by io_timeout.
+ * Connects to the store and logs in, without touching a lock. Any thread. Errors: whatever is in
+ * the way, by io_timeout.
  */
 leasehold_status leasehold_client_ping(leasehold_client *client, leasehold_error **error);
 
 /**
  * Declares a new deployment whose store guards against lost data (a quorum, or one with
- * guard_data_loss): nothing was granted there before, so its servers grant locks at once. Done
- * once, before the first lock is taken; `leasehold init` does the same. Never call this whenever a
- * program or a server starts: a server that has come back empty looks new, and would grant at once
- * what somebody still holds. A server that has come back with data, or waits already, is refused,
- * unless `force` declares that nobody relies on any lease. Any thread. Errors:
- * LEASEHOLD_ERR_BAD_ARGUMENT for a store without that guard; others say which server is in the way.
+ * guard_data_loss): nothing was granted there before, so its servers grant locks at once. Do this
+ * once, before the first lock is acquired. `leasehold init` does the same.
+ *
+ * Never call this whenever a program or a server starts. A server that has come back empty looks
+ * new, and would grant at once a lock that another client still holds. The call refuses a server
+ * that has come back with data, or that waits already, unless `force` declares that no client
+ * relies on any lease. Any thread. Errors: LEASEHOLD_ERR_BAD_ARGUMENT for a store without that
+ * guard; others say which server is in the way.
  */
 leasehold_status leasehold_client_initialize(leasehold_client *client,
                                              bool force,
@@ -617,11 +620,12 @@ void leasehold_metrics_free(leasehold_metrics *metrics);
 const char *leasehold_client_store(const leasehold_client *client);
 
 /**
- * Closes the client: every lease becomes invalid at once and is released, calls that wait return
- * LEASEHOLD_ERR_CLOSED within 200 ms (those whose request is under way by io_timeout), and the
- * thread that renews has ended when this returns (a log function cannot wait for it). It takes as
- * long as close_timeout at most, if the request under way is answered in that time, else
- * io_timeout; what was not released by then is free by its ttl. Closing twice does no harm.
+ * Closes the client. Every lease becomes invalid at once and is released. Calls that wait return
+ * LEASEHOLD_ERR_CLOSED within 200 ms, or by io_timeout if their request is under way. The thread
+ * that renews has ended when this returns (a log function cannot wait for it).
+ *
+ * It lasts close_timeout at most, or io_timeout if a request under way is not answered in that
+ * time. Locks that were not released by then are free by their ttl. Closing twice does no harm.
  *
  * The handle, and those of its locks, leases and subscriptions, still have to be freed. Without
  * closing, a program may just exit: that does no I/O, and the ttl frees its locks. Any thread.
@@ -629,8 +633,8 @@ const char *leasehold_client_store(const leasehold_client *client);
 leasehold_status leasehold_client_close(leasehold_client *client, leasehold_error **error);
 
 /**
- * The same with another limit than close_timeout. Errors: LEASEHOLD_ERR_BAD_ARGUMENT for a
- * negative one; then nothing is closed. Any thread.
+ * As leasehold_client_close(), with another limit than close_timeout. Errors:
+ * LEASEHOLD_ERR_BAD_ARGUMENT for a negative one; then nothing is closed. Any thread.
  */
 leasehold_status leasehold_client_close_within(leasehold_client *client,
                                                int64_t timeout_ms,
@@ -930,7 +934,7 @@ leasehold_status leasehold_lock_break(leasehold_lock *lock,
  */
 void leasehold_lock_free(leasehold_lock *lock);
 
-/** Whether somebody had the lock. Any thread. */
+/** Whether the lock was held. Any thread. */
 bool leasehold_lock_state_is_held(const leasehold_lock_state *state);
 
 /**
@@ -1064,9 +1068,9 @@ typedef int (*leasehold_lease_lost_fn)(void *user_data, const leasehold_event *e
 typedef void (*leasehold_lease_drop_fn)(void *user_data);
 
 /**
- * The fencing token (fence): larger than that of every earlier lease on the name, from 1 to 2^53 -
- * 1. Send it to the resource with each write, and let the resource reject a smaller one. It has at
- * most 16 digits: an int64_t and a BIGINT hold it. It stays when the lease is over. Sends no
+ * The fencing token (fence), from 1 to `2^53-1`: larger than that of every earlier lease on the
+ * name. Send it to the resource with each write, and let the resource reject a smaller one. It has
+ * at most 16 digits: an int64_t and a BIGINT hold it. It stays when the lease is over. Sends no
  * request. Any thread.
  */
 uint64_t leasehold_lease_fence(const leasehold_lease *lease);
@@ -1343,8 +1347,8 @@ leasehold_status leasehold_events_next_within(leasehold_events *events,
                                               leasehold_error **error);
 
 /**
- * How many LEASEHOLD_EVENT_AT_RISK this subscription has dropped, because nobody read them in
- * time. Any thread.
+ * How many LEASEHOLD_EVENT_AT_RISK this subscription has dropped, because the program did not read
+ * them in time. Any thread.
  */
 uint64_t leasehold_events_dropped(const leasehold_events *events);
 

@@ -11,7 +11,7 @@ fn c13_what_cannot_be_meant_says_what_to_write_instead() {
         (shows(""), 64, "the URL is empty"),
         (shows("redis:///host"), 64, "three slashes, and so no host: write two"),
         (shows("jdbc:postgresql://h/d"), 64, "leave 'jdbc:' out, and write postgres://"),
-        (shows("memory:orders"), 64, "this command is a process of its own"),
+        (shows("memory:orders"), 64, "this command is another one"),
         (shows("http://127.0.0.1:2379"), 64, "an etcd is etcd://host:2379"),
         (shows("redis://127.0.0.1\n"), 64, "the URL ends with a line break"),
         (shows("redis://127.0.0.1 "), 64, "the URL has a space"),

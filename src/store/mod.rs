@@ -49,13 +49,18 @@ use crate::token::Token;
 ///
 /// A store makes one attempt for each request, on the calling thread, and returns by the deadline. Any
 /// thread may call any method at any time.
+///
+/// Names come without the prefix of the client's config, here and in the two other traits: each store puts
+/// [`prefix`](crate::Config::prefix) before them, or clients with different prefixes would share a lock.
 pub(crate) trait Store: Registry + Admin + Send + Sync {
     /// Carries out `requests` in order and returns as many outcomes, in the same order.
     ///
     /// Each request is atomic: all that the store keeps of a name changes in one step, by the store's
     /// clock alone. The store must guarantee that
     /// - one token at a time has a name, from its grant until a give, or until its ttl is over;
-    /// - each grant of a name has a larger first fence than every fence that was granted before;
+    /// - each grant of a name has a larger first fence than every fence that was granted before, those that
+    ///   a block reserved among them. A free name may be forgotten only if its next fence is larger still,
+    ///   as one is that is made of the wall clock;
     /// - a request is safe to send twice and to arrive late: a take of a token that has the lock answers
     ///   with the same grant, a give of a token that does not have it changes nobody else's lock, and
     ///   an extension other than [`Reach::Set`] never shortens a ttl;

@@ -295,7 +295,9 @@ mod tests {
         for kind in ErrorKind::ALL {
             let said = Error::new(*kind, "detail").to_string();
             assert!(said.contains("detail") && said.ends_with(kind.advice()), "{said}");
-            assert!(kind.c_texts().iter().all(|text| text.to_str().is_ok()));
+            let [code, what, advice] = kind.c_texts().map(|text| text.to_str().unwrap());
+            assert!(!code.is_empty() && !what.is_empty(), "{said}");
+            assert_eq!(advice, kind.advice());
             assert_eq!(kind.advice().is_empty(), *kind == ErrorKind::BadArgument, "{said}");
         }
     }

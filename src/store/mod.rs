@@ -157,7 +157,8 @@ pub(crate) const REFUSED: Duration = Duration::from_secs(60);
 pub(crate) struct ServerId(pub(crate) u32);
 
 /// Who tells a waiter: a server, over a connection that was open at this moment. Before that moment
-/// the number may have stood for another server, with another clock.
+/// the number may have stood for another server, with another clock. A store without servers has the
+/// default number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Teller {
     pub(crate) server: ServerId,
@@ -309,8 +310,9 @@ impl<'a> Request<'a> {
 pub(crate) enum Place {
     /// It does not.
     Try,
-    /// It stands with the waiters, with the ticket of an earlier poll or 0. A store that cannot
-    /// tell waiters anything at this moment, and has no other order for them, does as for a try.
+    /// It stands with the waiters, with the ticket of an earlier poll or 0. The ticket is the place: a
+    /// token that comes with the ticket of another one takes its place. A store that cannot tell waiters
+    /// anything at this moment, and has no other order for them, does as for a try.
     Join(u64),
 }
 
@@ -346,7 +348,8 @@ pub(crate) struct Answer<R = Reply> {
     pub(crate) reply: R,
     /// Before its request was sent: validity counts from here.
     pub(crate) sent: Moment,
-    /// The server's clock in microseconds as it answered; 0 where the reply has none.
+    /// The server's clock in microseconds as it answered; 0 where the reply has none. It may be any clock, as
+    /// long as [`Notice::Granted`] reads the same one.
     pub(crate) server: u64,
     /// Whose clock it is.
     pub(crate) by: ServerId,

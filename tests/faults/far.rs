@@ -174,7 +174,7 @@ fn redis_mark(said: Said) -> Vec<u8> {
             return format!("${}\r\n{time}\r\n", time.len()).into();
         }
     };
-    redis::Script::new(script).get_hash().into()
+    kit::scripts::digest(script).into()
 }
 
 /// The ends of names of statements, and a number as it goes over the wire.

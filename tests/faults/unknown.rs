@@ -127,7 +127,7 @@ fn c6_a_wait_goes_on_after_an_unknown_outcome(far: &mut Far) {
 
 /// What a request that runs this script has in it.
 fn mark(script: &str) -> String {
-    redis::Script::new(script).get_hash().to_owned()
+    kit::scripts::digest(script)
 }
 
 /// A client behind the proxy, whose scripts the server knows already.

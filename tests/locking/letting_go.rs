@@ -34,7 +34,7 @@ fn many_on_redis(store: &Store, many: usize) -> usize {
 
 /// What a request that gives has in it.
 fn give() -> Vec<u8> {
-    redis::Script::new(GIVE).get_hash().into()
+    kit::scripts::digest(GIVE).into()
 }
 
 /// Takes it or fails: nobody else has it.

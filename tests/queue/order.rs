@@ -361,22 +361,23 @@ fn a_lease_that_was_handed_over_has_its_window_first_and_soon_the_whole_ttl(fres
             let lock = client.lock(NAME).ttl(secs(20)).wait(LIMIT);
             let waiter = scope.spawn(move || {
                 let lease = lock.acquire().unwrap();
-                let first = lease.remaining();
+                let (first, got) = (lease.remaining(), now());
                 eventually(LIMIT, || lease.remaining() > secs(15));
+                let claimed = now() - got;
                 lease.release().unwrap();
-                first
+                (first, claimed)
             });
             eventually_queued(&server, 1);
             held.release().unwrap();
-            let first = waiter.join().unwrap();
+            let (first, claimed) = waiter.join().unwrap();
             assert_eq!(client.counters().lost, 0);
-            first
+            // It is claimed in the background, which may be done before that thread looks at it.
+            let is_window = first > Duration::ZERO && first <= secs(1);
+            assert!(is_window || first > secs(15), "{first:?}");
+            is_window && claimed < ms(300)
         })
     };
-    // It is claimed in the background, which may be done before this thread looks at it.
-    let window = |first: &Duration| *first <= secs(1);
-    let first = (0..TRIES).map(|_| hand_over()).find(window).expect("a window is seen");
-    assert!(first > Duration::ZERO, "{first:?}");
+    assert!((0..TRIES).any(|_| hand_over()), "a window is seen, and claimed soon");
 }
 
 fn the_shortest_claim_window_is_long_enough_to_claim_in(fresh: fn() -> Store) {
@@ -392,6 +393,8 @@ fn the_shortest_claim_window_is_long_enough_to_claim_in(fresh: fn() -> Store) {
             let lock = client.lock(NAME).ttl(secs(20)).wait(LIMIT);
             let waiter = scope.spawn(move || {
                 let lease = lock.acquire().unwrap();
+                let left = lease.remaining();
+                assert!(left <= window || left > secs(15), "{left:?}");
                 eventually(LIMIT, || lease.remaining() > secs(15));
                 lease.release().unwrap();
             });

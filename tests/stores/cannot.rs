@@ -25,8 +25,8 @@ use Why::{CannotBe, SeenOnly};
 const ALL_BUT_REDIS: &[&str] = &["file", "memory", "postgres", "mysql", "zookeeper", "etcd"];
 
 /// What is true of each play of several drivers, each of which is a process, and of the shell's.
-pub const ONE_PROCESS: &str = "A store in memory is one process's own: no other process sees it, and none can be \
-                               stopped or killed while another one goes on.";
+pub const ONE_PROCESS: &str = "A store in memory belongs to one process. No other process sees \
+                               it, and none can be stopped or killed while another one continues.";
 
 const FULL: &str = "Each server has words of its own for a full disk. A file's is tried in tests/locking, an etcd's \
                     alarm in tests/faults/refused.rs, and a ZooKeeper whose disk is full ends by itself.";
@@ -45,14 +45,16 @@ pub const CANNOT: &[Cannot] = &[
     Cannot {
         tests: &["c6_a_ghost_of_a_closed_client_is_gone_after_one_ttl"],
         on: &["zookeeper"],
-        why: CannotBe("A ZooKeeper refuses what arrives after the client has closed its session."),
+        why: CannotBe(
+            "A ZooKeeper rejects requests that arrive after the client has closed its session.",
+        ),
     },
     Cannot {
         tests: &["c3_an_extension_that_lands_late_never_shortens_a_later_one"],
         on: &["zookeeper"],
         why: CannotBe(
-            "A ZooKeeper closes a connection when its session goes on on another one: nothing that was held up \
-             there arrives after what was sent later.",
+            "A ZooKeeper closes a connection when its session moves to another one. So no delayed request \
+             arrives after a later one.",
         ),
     },
     Cannot {
@@ -76,7 +78,7 @@ pub const CANNOT: &[Cannot] = &[
         ],
         on: &["file", "memory"],
         why: CannotBe(
-            "Neither a file nor a store in memory has a server that could stand still, nor a way to one.",
+            "A file and a store in memory have no server that could stop answering, and no network.",
         ),
     },
     Cannot {
@@ -101,7 +103,8 @@ pub const CANNOT: &[Cannot] = &[
         tests: &["fork_the_child_goes_on_with_client_and_lock_the_parent_loses_nothing"],
         on: &["memory"],
         why: CannotBe(
-            "A forked child has a copy of its parent's memory, in which locks would hold nobody off: it is refused.",
+            "A forked child has a copy of its parent's memory, in which locks would exclude no other \
+             process: it gets an error.",
         ),
     },
     Cannot {
@@ -137,8 +140,8 @@ pub const CANNOT: &[Cannot] = &[
         tests: &["a_waiter_that_was_killed_before_its_turn_costs_nothing"],
         on: &["file", "mysql", "zookeeper"],
         why: CannotBe(
-            "A file, a MySQL and a ZooKeeper do not see at once that a waiter was killed: it is passed over when \
-             its place or its turn has run out.",
+            "A file, a MySQL and a ZooKeeper do not see at once that a waiter was killed: waiters pass \
+             over it when its place in the queue has expired.",
         ),
     },
     Cannot {
@@ -149,14 +152,16 @@ pub const CANNOT: &[Cannot] = &[
         ],
         on: &["file", "mysql"],
         why: CannotBe(
-            "On a file and on a MySQL nobody hands a lock over: who waits takes it, for the whole ttl at once.",
+            "On a file and on a MySQL no release hands a lock over: a waiter acquires it, for the whole \
+             ttl at once.",
         ),
     },
     Cannot {
         tests: &["a_grant_is_renewed_over_many_turns_and_each_has_its_own_time"],
         on: &["file", "zookeeper"],
         why: CannotBe(
-            "On a file and on a ZooKeeper a grant has one fence, and so no turns that pass on inside a process.",
+            "On a file and on a ZooKeeper a grant has one fence, so the threads of a process do not pass \
+             a lock on among themselves.",
         ),
     },
     Cannot {

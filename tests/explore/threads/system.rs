@@ -112,7 +112,7 @@ impl Condvar {
     }
 }
 
-/// In the place of [`fork::Thread`](crate::fork::Thread).
+/// In the place of [`fork::Thread`](crate::fork::thread::Thread).
 pub(crate) struct Thread(shuttle::thread::JoinHandle<()>);
 
 impl Thread {

@@ -78,8 +78,8 @@ struct GrantState {
     /// `NEVER` when nothing is left to do but to end.
     next: Moment,
     planned: Moment,
-    /// Failed renewals in a row.
-    failures: u32,
+    /// The last renewal brought no answer.
+    has_failed: bool,
     warned: bool,
     /// The last extension reached as far as `max_hold` allows: there will be no other.
     last: bool,
@@ -162,7 +162,7 @@ impl Grant {
             hold_end: terms.max_hold.map_or(Moment::NEVER, |most| since.plus(most)),
             next: Moment::NEVER,
             planned: Moment::NEVER,
-            failures: 0,
+            has_failed: false,
             warned: false,
             last: false,
             refreshed: Some(since),
@@ -311,7 +311,7 @@ impl Grant {
 
     /// Its last renewal brought no answer.
     pub(crate) fn is_failing(&self) -> bool {
-        self.state.lock().failures > 0
+        self.state.lock().has_failed
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -360,7 +360,7 @@ impl Grant {
         }
         (state.phase, state.valid_until) = (GrantPhase::Held, until);
         state.notice = notice_of(self.terms.ttl);
-        state.failures = 0;
+        state.has_failed = false;
         // The next one would be for less than a millisecond.
         state.last = sent.plus(ttl + Duration::from_millis(1)) > state.hold_end;
         state.next = if !self.terms.renew {
@@ -403,14 +403,13 @@ impl Grant {
         self.state.lock().refreshed.unwrap_or(Moment::ZERO) < moment
     }
 
-    /// A renewal brought no answer. It is tried again after about `pause`, longer with each failure.
+    /// A renewal brought no answer. It is tried again after about `pause`. Longer pauses would be time in
+    /// which the store answers again and nobody asks: the lease would survive shorter outages.
     pub(crate) fn renewal_failed(&self, now: Moment, pause: impl FnOnce(Duration) -> Duration) {
         let mut state = self.state.lock();
         let ttl = self.terms.ttl;
-        let first = (ttl / 60).clamp(Duration::from_millis(2), Duration::from_millis(500));
-        let most = (ttl / 10).clamp(Duration::from_millis(4), Duration::from_secs(2));
-        let span = first.saturating_mul(1 << state.failures.min(8)).min(most);
-        state.failures += 1;
+        let span = (ttl / 60).clamp(Duration::from_millis(2), Duration::from_millis(500));
+        state.has_failed = true;
         // A warning does not wait for the next try.
         let warn = !state.warned && state.valid_until.since(now) <= ttl / 3;
         state.next = if warn { now } else { now.plus(pause(span)) };
@@ -429,12 +428,12 @@ impl Grant {
             return if is_told { KeeperAction::Lose(reason) } else { KeeperAction::Nothing };
         }
         // A healthy renewal may come a little early, to travel with others.
-        let early = state.failures == 0 && !state.last;
+        let early = !state.has_failed && !state.last;
         if now < state.next && !(early && now.plus(self.leeway()) >= state.next) {
             return KeeperAction::Nothing;
         }
         let risky = state.valid_until.since(now) <= self.terms.ttl / 3;
-        if !state.warned && risky && (state.failures > 0 || state.last) {
+        if !state.warned && risky && (state.has_failed || state.last) {
             state.warned = true;
             if state.last {
                 state.next = Moment::NEVER;

@@ -4,9 +4,9 @@
 
   const TTLS = [0.5, 1, 3, 5, 10, 15, 20, 30, 60, 90, 120, 180, 300, 600, 1800, 3600];
 
-  // Renewal begins after a third of the ttl. Validity ends 1 % and 2 ms before the ttl, so that
-  // this is left for a store, or a process, that stands still.
-  const bearable = (ttl) => 0.99 * ttl - 0.002 - ttl / 3;
+  // Renewal begins after a third of the ttl, and a loss is told a moment before the ttl has run out.
+  // A request may still wait for the old server for a second while the new one is there.
+  const bearable = (ttl) => ttl / 1.6 - 1;
 
   function leastTtl(silence) {
     return TTLS.find((ttl) => bearable(ttl) >= silence);

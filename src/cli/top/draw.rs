@@ -156,7 +156,8 @@ pub(super) fn frame(scene: &Scene<'_>, (rows, columns): (usize, usize)) -> Strin
     text.push(match &choices.mode {
         Mode::Filter(typed) => ("", format!("names: {}_", plain(typed.as_bytes()))),
         Mode::Break { whose, .. } => {
-            (RED, format!("Break {whose}? The holder continues until its next renewal. [y/N]"))
+            // A narrow screen cuts the end.
+            (RED, format!("Break {whose}? [y/N] Its holder continues until its next renewal."))
         }
         _ => ("", choices.notice.clone()),
     });
@@ -269,7 +270,7 @@ mod tests {
         let frame = drawn(&choices, &status, (10, 100), true);
         assert_eq!(rows(&frame)[1], "\x1b[31mno look: down\x1b[0m");
         let asked =
-            "\x1b[31mBreak n, held by client 00112233aabb since 30 s, fence 7? It goes on until";
+            "\x1b[31mBreak n, held by client 00112233aabb since 30 s, fence 7? [y/N] Its holder";
         assert!(rows(&frame)[9].starts_with(asked), "{}", rows(&frame)[9]);
         let act = Act::Break { name: b"n".into(), fence: 7 };
         assert_eq!(choices.press(Key::Letter('y'), &lines), Some(act));

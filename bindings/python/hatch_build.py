@@ -21,6 +21,8 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 #: Names a folder that has libleasehold.so and leasehold already: nothing is built then.
 PREBUILT = "PACKAGING_PREBUILT"
+#: Names a profile of Cargo's other than release: `dev` is there sooner, for a test of the package.
+PROFILE = "PACKAGING_PROFILE"
 #: The machines that it is built for, by the names that pyelftools has for them.
 MACHINES = {"x64": "x86_64", "AArch64": "aarch64"}
 
@@ -90,13 +92,15 @@ def build(sources: Path, scratch: Path) -> Built:
     # Word for word what the Makefile says for the library, and `cargo install` for the command: what
     # they have compiled is not compiled again.
     target = os.environ.get("CARGO_TARGET_DIR") or "target"
+    profile = os.environ.get(PROFILE) or "release"
+    out = Path(target) / {"dev": "debug"}.get(profile, profile)
     library = ["--lib", "--features", "capi,stores,tls"]
     library += ["--crate-type", "cdylib,staticlib", "--"]
-    library += ["--print", f"native-static-libs={target}/release/native-static-libs"]
+    library += ["--print", f"native-static-libs={out}/native-static-libs"]
     command = ["--bin", "leasehold", "--features", "cli,tls"]
     for what, file in zip((library, command), built):
-        _rustc([cargo, "rustc", "--target-dir", target, *what], sources)
-        shutil.copy(sources / target / "release" / file.name, file)
+        _rustc([cargo, "rustc", "--profile", profile, "--target-dir", target, *what], sources)
+        shutil.copy(sources / out / file.name, file)
         # It comes with the C compiler. Without it the wheel is larger.
         if strip := shutil.which("strip"):
             subprocess.run([strip, file], check=False)
@@ -104,7 +108,7 @@ def build(sources: Path, scratch: Path) -> Built:
 
 
 def _rustc(command: list[str], sources: Path) -> None:
-    command[2:2] = ["--locked", "--release", "--message-format=short"]
+    command[2:2] = ["--locked", "--message-format=short"]
     print("+", *command, flush=True)
     environment = {key: value for key, value in os.environ.items() if key != "CARGO_BUILD_TARGET"}
     if subprocess.run(command, cwd=sources, env=environment, check=False).returncode != 0:

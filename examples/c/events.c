@@ -50,7 +50,7 @@ static void start(struct job *job, const char *what, leasehold_client *client, i
     leasehold_status status =
         leasehold_client_lock(client, job->name, LEASEHOLD_NUL, &lock, &error);
     need(status == LEASEHOLD_OK, "make a lock", error);
-    leasehold_lock_set_ttl_ms(lock, 3000);
+    leasehold_lock_set_ttl_ms(lock, 10000);
     leasehold_lock_set_max_hold_ms(lock, most_ms);
     status = leasehold_lock_try_acquire(lock, &job->lease, &error);
     need(status == LEASEHOLD_OK, "take a lock that nobody else knows", error);

@@ -82,7 +82,8 @@ fn main() -> ExitCode {
         plain.map(|(name, test)| Test { name: name.to_owned(), act: Act::Run(Box::new(test)) }),
     );
     select(&mut tests, &arguments);
-    let passed = run(&tests);
+    let lists = arguments.iter().any(|argument| argument == "--list");
+    let passed = if lists { list(&tests) } else { run(&tests) };
     drop(tests);
     languages.into_iter().for_each(Language::end);
     if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -120,6 +121,11 @@ fn select(tests: &mut Vec<Test<'_>>, arguments: &[String]) {
     let fits =
         |name: &str, wanted: &str| if is_exact { name == wanted } else { name.contains(wanted) };
     tests.retain(|test| wanted.is_empty() || wanted.iter().any(|wanted| fits(&test.name, wanted)));
+}
+
+fn list(tests: &[Test<'_>]) -> bool {
+    tests.iter().for_each(|test| println!("{}: test", test.name));
+    true
 }
 
 /// Says what became of each test in the words of Rust's own harness.

@@ -25,11 +25,16 @@ fn c10_threads_that_come_again_leave_the_lock_to_those_who_can_only_ask() {
             lease.release().unwrap();
             fence
         };
-        let turns = || (0..8).map(|_| turn()).collect::<Vec<_>>();
-        let mut fences = thread::scope(|scope| {
-            [scope.spawn(turns), scope.spawn(turns)].map(|it| it.join().unwrap())
-        })
-        .concat();
+        let by_two_threads = |turns: usize| {
+            let turns = || (0..turns).map(|_| turn()).collect::<Vec<_>>();
+            thread::scope(|scope| {
+                [scope.spawn(turns), scope.spawn(turns)].map(|it| it.join().unwrap())
+            })
+            .concat()
+        };
+        // A look does not wait for a connection that has to be made first.
+        by_two_threads(2);
+        let mut fences = by_two_threads(8);
         fences.sort_unstable();
         1 + fences.windows(2).filter(|pair| pair[1] != pair[0] + 1).count()
     };

@@ -147,8 +147,10 @@ static const char *use(const struct world *world)
         return "the lease cannot be extended";
     if (library->lock_try_acquire(made[LOCK], &lease, &error) != LEASEHOLD_BUSY)
         return "the lock is not taken";
-    if (library->lease_release(made[LEASE], &error) != LEASEHOLD_OK)
+    if (library->lease_release(made[LEASE], &error) != LEASEHOLD_OK) {
+        fprintf(stderr, "%s\n", library->error_message(error));
         return "the lease cannot be released";
+    }
     if (library->lock_try_acquire(made[LOCK], &lease, &error) != LEASEHOLD_OK)
         return "the lock cannot be taken";
     if (library->lease_fence(lease) <= world->fence)

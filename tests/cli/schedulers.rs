@@ -12,7 +12,7 @@ use kit::Server;
 /// As cron starts them, but for what they run.
 #[test]
 fn the_lines_for_cron_in_the_guide_run_once_in_their_time() {
-    let server = Server::start();
+    let (server, failing) = (Server::start(), Server::start());
     let home = tempfile::tempdir().unwrap();
     let text = include_str!("../../docs/how-to/once-per-period.md");
     let table = text.split_once("```crontab\n").unwrap().1.split_once("```").unwrap().0;
@@ -20,12 +20,12 @@ fn the_lines_for_cron_in_the_guide_run_once_in_their_time() {
     let mut jobs = 0;
     for line in table.lines().filter(|line| line.contains("leasehold run")) {
         jobs += 1;
-        let (start, script) = line.split_once("/opt/").unwrap();
-        assert!(script.ends_with(".sh"), "{line}");
-        let words: Vec<_> = start.split_whitespace().skip(5).collect();
-        let cron = || {
+        let words: Vec<_> = line.split_whitespace().skip(5).collect();
+        let script = words.iter().find(|word| word.starts_with("/opt/")).unwrap();
+        let name = script.strip_prefix("/opt/").unwrap().strip_suffix(".sh").unwrap();
+        let cron = |server: &Server, job: &str| {
             let mut shell = Command::new("/bin/sh");
-            shell.args(["-c", &format!("{} echo ran", words.join(" ").replace("60s", "0s"))]);
+            shell.args(["-c", &words.join(" ").replace(script, job)]);
             let path = format!("{}:/usr/bin:/bin", bin.display());
             shell.env_clear().env("PATH", path).env("HOME", home.path());
             shell.env("LEASEHOLD_REQUIRE_URL", "1").env("LEASEHOLD_URL", server.url());
@@ -34,9 +34,11 @@ fn the_lines_for_cron_in_the_guide_run_once_in_their_time() {
             (ended.status.code(), String::from_utf8(said).unwrap())
         };
         let ran = (Some(0), "ran\n".to_owned());
-        assert_eq!(cron(), ran, "{line}");
-        let again = if line.contains("--once-per") { (Some(1), String::new()) } else { ran };
-        assert_eq!(cron(), again, "{line}");
+        assert_eq!(cron(&server, "echo ran"), ran, "{line}");
+        let again = if line.contains("--once-per") { (Some(0), String::new()) } else { ran };
+        assert_eq!(cron(&server, "echo ran"), again, "{line}");
+        let failed = (Some(0), format!("{name}: status 1\n"));
+        assert_eq!(cron(&failing, "false"), failed, "{line}");
     }
     assert_eq!(jobs, 3);
 }

@@ -1,8 +1,11 @@
 package dev.leasehold;
 
+import dev.leasehold.settings.Refusal;
+import dev.leasehold.settings.Settings;
 import java.lang.ref.Reference;
 import java.time.Duration;
 import java.util.Objects;
+import java.util.function.Supplier;
 
 /**
  * Options of a client that you set in code rather than in the URL: from
@@ -20,12 +23,30 @@ public final class ClientBuilder {
 
     /** Null: what the environment says. */
     ClientBuilder(String url) {
-        config = new ConfigHandle(Native.config(url == null ? null : Name.encode("the URL", url)));
+        config = new ConfigHandle(Native.config(url == null ? null : Name.encode("the URL", ours(url))));
         config.follow(this);
         setText(Native.LANGUAGE, Name.encode("the language", "java"));
         String program = program();
         if (!program.isEmpty()) {
             setText(Native.PROGRAM, Name.encode("the program", program));
+        }
+    }
+
+    /** The URL as the native half reads it, which knows nothing of JDBC. */
+    private static String ours(String url) {
+        return Settings.isJdbc(url) ? borrow(() -> Settings.ofJdbc(url)) : url;
+    }
+
+    /** A client of what other objects are configured for. */
+    static ClientBuilder borrowing(Supplier<String> url) {
+        return new ClientBuilder(borrow(url));
+    }
+
+    private static String borrow(Supplier<String> url) {
+        try {
+            return url.get();
+        } catch (Refusal e) {
+            throw LeaseholdException.badArgument(e.getMessage());
         }
     }
 

@@ -1,5 +1,6 @@
 package dev.leasehold;
 
+import dev.leasehold.settings.Settings;
 import java.lang.ref.Reference;
 import java.time.Duration;
 import java.util.List;
@@ -64,6 +65,8 @@ public final class LeaseholdClient implements AutoCloseable {
      * zookeeper://[user:password@]host[:port][,host2][/chroot]
      *                                                    nodes of a ZooKeeper
      * etcd://[user:password@]host[:port][,host2], etcds://   an etcd, over TLS etcds
+     * jdbc:postgresql:, jdbc:mysql:, jdbc:mariadb:, jdbc:sqlite:
+     *                                                    the same databases, as their drivers write it
      * </pre>
      *
      * <p>Any of them accepts {@code ?prefix=}, {@code io_timeout=}, {@code pool=},
@@ -71,7 +74,8 @@ public final class LeaseholdClient implements AutoCloseable {
      * {@code replicas=}, {@code guard_data_loss=} and {@code fence_life=}, and those over TLS
      * {@code ca=}, {@code cert=} and {@code key=}. A Redis store connects at its first use, so a
      * client can be opened before its server; {@link #ping()} connects at once. An SQLite file is
-     * opened here.
+     * opened here. A URL of JDBC has the parameters of its driver instead; set options with
+     * {@link #configure(String)}. No driver is needed.
      *
      * @param url where the locks are kept
      * @return an open client
@@ -91,6 +95,76 @@ public final class LeaseholdClient implements AutoCloseable {
      */
     public static LeaseholdClient connect(List<String> urls) {
         return configure(urls).connectOnce();
+    }
+
+    /**
+     * Opens the store that another library is configured for. The client borrows addresses,
+     * database, user, password, and files for TLS. It makes connections of its own, because each
+     * of its requests has a deadline.
+     *
+     * <pre>{@code
+     * LeaseholdClient client = LeaseholdClient.from(dataSource);
+     * }</pre>
+     *
+     * <p>It accepts:
+     *
+     * <ul>
+     *   <li>Jedis: {@code JedisPooled}, {@code JedisPool}, {@code JedisSentinelPool},
+     *       {@code JedisSentineled}, {@code JedisCluster} and other {@code UnifiedJedis},
+     *       {@code HostAndPort}
+     *   <li>Lettuce: {@code RedisURI}, {@code RedisClient}, {@code RedisClusterClient}
+     *   <li>Redisson: {@code Config} of one server, of Sentinels or of a Cluster; {@code RedissonClient}
+     *   <li>databases: a {@code HikariDataSource}, and the {@code DataSource} of PostgreSQL, MySQL,
+     *       MariaDB and SQLite; Spring's {@code DriverManagerDataSource} and its wrappers
+     *   <li>a URL
+     * </ul>
+     *
+     * <p>The settings are read once. A change of the password reaches this client only if you open it
+     * again.
+     *
+     * @param settings one of these
+     * @return an open client
+     * @throws LeaseholdException {@link Status#BAD_ARGUMENT} for what cannot be borrowed, such as a
+     *     socket factory or a callback for passwords; the message says what to write instead. Others
+     *     as {@link #connect(String)}
+     */
+    public static LeaseholdClient from(Object settings) {
+        return configureFrom(settings).connectOnce();
+    }
+
+    /**
+     * Opens the store that Jedis would connect to with these two.
+     *
+     * @param address a {@code HostAndPort}, or several as a collection: those of a Cluster
+     * @param config a {@code JedisClientConfig}
+     * @return an open client
+     * @throws LeaseholdException as {@link #from(Object)}
+     */
+    public static LeaseholdClient from(Object address, Object config) {
+        return configureFrom(address, config).connectOnce();
+    }
+
+    /**
+     * Begins to set up a client of the store that another library is configured for.
+     *
+     * @param settings as for {@link #from(Object)}
+     * @return options to be set, and then to connect with
+     * @throws LeaseholdException {@link Status#BAD_ARGUMENT}, as {@link #from(Object)}
+     */
+    public static ClientBuilder configureFrom(Object settings) {
+        return ClientBuilder.borrowing(() -> Settings.url(settings));
+    }
+
+    /**
+     * Begins to set up a client of the store that Jedis would connect to with these two.
+     *
+     * @param address as for {@link #from(Object, Object)}
+     * @param config as for {@link #from(Object, Object)}
+     * @return options to be set, and then to connect with
+     * @throws LeaseholdException {@link Status#BAD_ARGUMENT}, as {@link #from(Object)}
+     */
+    public static ClientBuilder configureFrom(Object address, Object config) {
+        return ClientBuilder.borrowing(() -> Settings.url(address, config));
     }
 
     /**

@@ -1,0 +1,118 @@
+package dev.leasehold.settings;
+
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Properties;
+
+/** What a {@code DataSource} connects to, where it says that. */
+final class DataSourceSettings {
+    private static final String INSTEAD = "give its URL, such as jdbc:postgresql://host:5432/database?user=..&password=..";
+
+    private DataSourceSettings() {}
+
+    static boolean isOne(Object object) {
+        return Mirror.isA(object, "javax.sql.CommonDataSource") || Mirror.isA(object, "com.zaxxer.hikari.HikariConfig");
+    }
+
+    static StoreUrl url(Object settings) {
+        var source = new Mirror(settings, "this DataSource", INSTEAD);
+        if (source.isA("com.zaxxer.hikari.HikariConfig")) {
+            return ofHikari(source);
+        }
+        if (source.isA("org.springframework.jdbc.datasource.DelegatingDataSource")) {
+            Mirror target = source.get("getTargetDataSource");
+            if (target == null) {
+                throw source.refuse("has no target");
+            }
+            return url(target.object());
+        }
+        if (source.isA("org.springframework.jdbc.datasource.AbstractDriverBasedDataSource")) {
+            Properties more = (Properties) source.value("getConnectionProperties");
+            return url(source, source.text("getUrl"), properties(more), source.text("getUsername"), "getPassword");
+        }
+        return url(source, new HashMap<>());
+    }
+
+    private static StoreUrl ofHikari(Mirror pool) {
+        if (pool.has("isClosed") && pool.flag("isClosed")) {
+            throw pool.refuse("is closed");
+        }
+        if (pool.valueIfAny("getCredentialsProvider") != null) {
+            throw pool.refuse("asks a provider for its credentials, which Leasehold cannot do");
+        }
+        Map<String, String> more = properties((Properties) pool.value("getDataSourceProperties"));
+        Mirror inner = pool.get("getDataSource");
+        String className = pool.text("getDataSourceClassName");
+        if (inner != null) {
+            login(pool, more, pool.text("getUsername"), pool.text("getPassword"));
+            return url(inner, more);
+        }
+        if (!StoreUrl.isNone(className)) {
+            throw pool.refuse("has a dataSourceClassName in place of a jdbcUrl");
+        }
+        if (StoreUrl.isNone(pool.text("getJdbcUrl"))) {
+            throw pool.refuse("has no jdbcUrl");
+        }
+        return url(pool, pool.text("getJdbcUrl"), more, pool.text("getUsername"), "getPassword");
+    }
+
+    /** One that a driver or a pool brings; {@code more} is what surrounds it says. */
+    private static StoreUrl url(Mirror source, Map<String, String> more) {
+        if (source.isA("org.postgresql.ds.common.BaseDataSource")) {
+            return url(source, source.text("getUrl"), more, source.text("getUser"), "getPassword");
+        }
+        if (source.isA("com.mysql.cj.jdbc.MysqlDataSource")) {
+            return url(source, source.text("getUrl"), more, source.text("getUser"), "getPassword");
+        }
+        if (source.isA("org.mariadb.jdbc.MariaDbDataSource") || source.isA("org.mariadb.jdbc.MariaDbPoolDataSource")) {
+            // No method returns the password.
+            login(source, more, (String) source.fieldValue("user"), (String) source.fieldValue("password"));
+            return JdbcUrl.read(url(source), more);
+        }
+        if (source.isA("org.sqlite.SQLiteDataSource")) {
+            return JdbcUrl.read(url(source), more);
+        }
+        if (more.isEmpty() && source.isA("com.zaxxer.hikari.HikariConfig")) {
+            return ofHikari(source);
+        }
+        throw new Refusal("a DataSource of class " + source.object().getClass().getName()
+                + " does not tell Leasehold what it connects to: " + INSTEAD);
+    }
+
+    private static String url(Mirror source) {
+        String url = source.text("getUrl");
+        if (StoreUrl.isNone(url)) {
+            throw source.refuse("has no URL");
+        }
+        return url;
+    }
+
+    private static StoreUrl url(Mirror source, String url, Map<String, String> more, String user, String password) {
+        login(source, more, user, source.text(password));
+        if (StoreUrl.isNone(url)) {
+            throw source.refuse("has no URL");
+        }
+        return JdbcUrl.read(url, more);
+    }
+
+    private static void login(Mirror source, Map<String, String> more, String user, String password) {
+        for (var part : List.of(new String[] {"user", user}, new String[] {"password", password})) {
+            if (StoreUrl.isNone(part[1])) {
+                continue;
+            }
+            String other = more.put(part[0], part[1]);
+            if (other != null && !other.equals(part[1])) {
+                throw source.refuse("has two answers to who its " + part[0] + " is");
+            }
+        }
+    }
+
+    private static Map<String, String> properties(Properties given) {
+        var found = new HashMap<String, String>();
+        if (given != null) {
+            given.forEach((key, value) -> found.put(key.toString(), String.valueOf(value)));
+        }
+        return found;
+    }
+}

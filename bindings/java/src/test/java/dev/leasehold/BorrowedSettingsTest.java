@@ -80,6 +80,8 @@ class BorrowedSettingsTest {
                 assertEquals("OK", pooled.set("untouched", "by us"));
                 pool.close();
                 assertRefused("this JedisPool is closed: give a URL", pool);
+                pooled.close();
+                assertRefused("this JedisPooled is closed: give a URL", pooled);
                 lettuce.shutdown();
                 assertRefused("this RedisClient is shut down: give a URL", lettuce);
             }
@@ -126,7 +128,7 @@ class BorrowedSettingsTest {
             var plain = DefaultJedisClientConfig.builder().build();
             List<RedisURI> uris = nodes.stream().map(node -> RedisURI.create(HOST, node.getPort())).toList();
             var redisson = new Config();
-            nodes.forEach(node -> redisson.useClusterServers().addNodeAddress("redis://" + HOST + ":" + node.getPort()));
+            nodes.forEach(node -> redisson.useClusterServers().addNodeAddress("redis://" + node));
             var jedis = new JedisCluster(nodes, plain, 3, new ConnectionPoolConfig());
             try (jedis;
                     var lettuce = RedisClusterClient.create(uris);

@@ -7,7 +7,8 @@ import java.util.Properties;
 
 /** What a {@code DataSource} connects to, where it says that. */
 final class DataSourceSettings {
-    private static final String INSTEAD = "give its URL, such as jdbc:postgresql://host:5432/database?user=..&password=..";
+    private static final String INSTEAD =
+            "give its URL, such as jdbc:postgresql://host:5432/database?user=..&password=..";
 
     private DataSourceSettings() {}
 
@@ -16,7 +17,7 @@ final class DataSourceSettings {
     }
 
     static StoreUrl url(Object settings) {
-        var source = new Mirror(settings, "this DataSource", INSTEAD);
+        var source = new Mirror(settings, "its library", INSTEAD);
         if (source.isA("com.zaxxer.hikari.HikariConfig")) {
             return ofHikari(source);
         }
@@ -66,9 +67,17 @@ final class DataSourceSettings {
             return url(source, source.text("getUrl"), more, source.text("getUser"), "getPassword");
         }
         if (source.isA("org.mariadb.jdbc.MariaDbDataSource") || source.isA("org.mariadb.jdbc.MariaDbPoolDataSource")) {
-            // No method returns the password.
-            login(source, more, (String) source.fieldValue("user"), (String) source.fieldValue("password"));
-            return JdbcUrl.read(url(source), more);
+            String url = url(source);
+            // No public method returns the password.
+            if (source.has("conf")) {
+                Mirror all = source.get("conf");
+                login(source, more, all.text("user"), all.text("password"));
+                // There it is "***".
+                url = url.replaceFirst("(?<=[?&])password=[^&]*&?", "");
+            } else {
+                login(source, more, (String) source.fieldValue("user"), (String) source.fieldValue("password"));
+            }
+            return JdbcUrl.read(url, more);
         }
         if (source.isA("org.sqlite.SQLiteDataSource")) {
             return JdbcUrl.read(url(source), more);

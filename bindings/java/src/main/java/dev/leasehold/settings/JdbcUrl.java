@@ -53,7 +53,7 @@ final class JdbcUrl {
     }
 
     private static String describe(String driver) {
-        return driver.matches("[a-z0-9+-]+") ? "the database of jdbc:" + driver + ":" : "what this URL of JDBC names";
+        return driver.matches("[a-z0-9+-]+") ? "the database of jdbc:" + driver : "what this URL of JDBC names";
     }
 
     private void addQuery(String query) {
@@ -130,7 +130,8 @@ final class JdbcUrl {
         String schema = property("currentschema");
         String options = property("options");
         if (schema != null) {
-            options = (options == null ? "" : options + " ") + "-csearch_path=" + schema.replaceAll("([\\\\ ])", "\\\\$1");
+            String path = "-csearch_path=" + schema.replaceAll("([\\\\ ])", "\\\\$1");
+            options = options == null ? path : options + " " + path;
         }
         return url.parameter("options", options).parameter("channel_binding", property("channelbinding"));
     }
@@ -219,7 +220,8 @@ final class JdbcUrl {
     }
 
     private boolean isOn(String key) {
-        return properties.containsKey(key) && !List.of("false", "0").contains(properties.get(key).toLowerCase(Locale.ROOT));
+        String value = properties.getOrDefault(key, "false").toLowerCase(Locale.ROOT);
+        return !List.of("false", "0").contains(value);
     }
 
     /** {@code //hosts/database}: with a way to choose among the hosts, only the usual one. */

@@ -34,7 +34,7 @@ final class JedisSettings {
             return ofSentinelPool(jedis);
         }
         if (jedis.isA(PACKAGE + "util.Pool")) {
-            return ofPool(jedis);
+            return ofPool(jedis, jedis);
         }
         if (jedis.isA(PACKAGE + "HostAndPort")) {
             return new StoreUrl("redis").host(jedis.text("getHost"), jedis.number("getPort"));
@@ -70,10 +70,10 @@ final class JedisSettings {
             throw jedis.refuse("was made from a connection, and does not keep what that was made with");
         }
         if (provider.isA(PACKAGE + "providers.PooledConnectionProvider")) {
-            return ofPool(provider.get("getPool"));
+            return ofPool(jedis, provider.get("getPool"));
         }
         if (provider.isA(PACKAGE + "providers.SentineledConnectionProvider")) {
-            checkOpen(provider.field("pool"));
+            checkOpen(jedis, provider.field("pool"));
             StoreUrl url = sentinel(provider.field("masterClientConfig"), provider.field("sentinelClientConfig"));
             for (Mirror listener : provider.fieldList("sentinelListeners")) {
                 Mirror node = listener.field("node");
@@ -92,25 +92,28 @@ final class JedisSettings {
         throw jedis.refuse("chooses among servers by its " + provider.kind() + ", which Leasehold cannot do");
     }
 
-    private static StoreUrl ofPool(Mirror pool) {
-        checkOpen(pool);
+    private static StoreUrl ofPool(Mirror owner, Mirror pool) {
+        checkOpen(owner, pool);
         Mirror factory = pool.get("getFactory");
         if (!factory.isA(PACKAGE + "JedisFactory") && !factory.isA(PACKAGE + "ConnectionFactory")) {
-            throw pool.refuse("makes connections by a " + factory.kind() + " of its own");
+            throw owner.refuse("makes connections by a " + factory.kind() + " of its own");
         }
-        Mirror sockets = factory.field("jedisSocketFactory");
+        // Since Jedis 7, a builder has it.
+        Mirror sockets = factory.hasField("connectionBuilder")
+                ? factory.field("connectionBuilder").field("socketFactory")
+                : factory.field("jedisSocketFactory");
         if (!sockets.object().getClass().getName().equals(PACKAGE + "DefaultJedisSocketFactory")) {
-            throw pool.refuse("makes sockets by a " + sockets.kind() + " of its own");
+            throw owner.refuse("makes sockets by a " + sockets.kind() + " of its own");
         }
         Mirror config = factory.field("clientConfig");
         if ((boolean) sockets.fieldValue("ssl") != config.flag("isSsl")) {
-            throw pool.refuse("has a socket factory and a client configuration that differ in TLS");
+            throw owner.refuse("has a socket factory and a client configuration that differ in TLS");
         }
         return one(sockets.get("getHostAndPort"), config);
     }
 
     private static StoreUrl ofSentinelPool(Mirror pool) {
-        checkOpen(pool);
+        checkOpen(pool, pool);
         Mirror config = pool.field("factory").field("clientConfig");
         StoreUrl url = sentinel(config, pool.field("sentinelClientConfig"));
         String master = null;
@@ -121,9 +124,9 @@ final class JedisSettings {
         return master(url, master, config);
     }
 
-    private static void checkOpen(Mirror pool) {
+    private static void checkOpen(Mirror owner, Mirror pool) {
         if (pool.flag("isClosed")) {
-            throw pool.refuse("is closed");
+            throw owner.refuse("is closed");
         }
     }
 

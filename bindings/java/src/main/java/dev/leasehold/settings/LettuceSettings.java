@@ -78,7 +78,8 @@ final class LettuceSettings {
         for (Mirror uri : uris) {
             check(uri);
             if (!List.of(own(login), isTls(first)).equals(List.of(own(login(uri)), isTls(uri)))) {
-                throw uri.refuse("differs from another one of its client in credentials or TLS, which a URL cannot say");
+                throw uri.refuse("differs from another one of its client in credentials or TLS,"
+                        + " which a URL cannot say");
             }
             place(url, uri);
         }
@@ -102,10 +103,12 @@ final class LettuceSettings {
         if (provider == null) {
             return new String[2];
         }
-        if (!provider.isA(PACKAGE + "StaticCredentialsProvider")) {
+        // The builder of later versions has functions for the credentials that it was given.
+        boolean isBuilt = provider.object().getClass().getName().startsWith(PACKAGE + "RedisURI$Builder$$Lambda");
+        if (!isBuilt && !provider.isA(PACKAGE + "StaticCredentialsProvider")) {
             throw uri.refuse("asks a " + provider.kind() + " for its credentials, which Leasehold cannot do");
         }
-        Mirror credentials = provider.get("resolveCredentialsNow");
+        Mirror credentials = provider.get("resolveCredentials").get("block");
         var login = new ArrayList<String>();
         for (String part : List.of("Username", "Password")) {
             login.add(credentials.flag("has" + part) ? credentials.text("get" + part) : null);

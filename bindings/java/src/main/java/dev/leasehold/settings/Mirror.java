@@ -147,21 +147,35 @@ final class Mirror {
 
     // ---- fields ------------------------------------------------------------------------------------
 
+    boolean hasField(String name) {
+        return findField(name) != null;
+    }
+
     /** For what no method returns. */
     Object fieldValue(String name) {
+        Field field = findField(name);
+        if (field == null) {
+            throw unknown("field " + name);
+        }
+        try {
+            return field.get(object);
+        } catch (IllegalAccessException e) {
+            throw unknown("accessible field " + name);
+        }
+    }
+
+    private Field findField(String name) {
         for (Class<?> type = object.getClass(); type != null; type = type.getSuperclass()) {
             try {
                 Field field = type.getDeclaredField(name);
                 if (canRead(field)) {
-                    return field.get(object);
+                    return field;
                 }
             } catch (NoSuchFieldException | LinkageError e) {
                 continue;
-            } catch (IllegalAccessException e) {
-                break;
             }
         }
-        throw unknown("field " + name);
+        return null;
     }
 
     Mirror field(String name) {

@@ -81,7 +81,8 @@ final class RedissonSettings {
                 && !Mirror.isA(mapper, PACKAGE + "api.DefaultNatMapper")) {
             throw servers.refuse("maps addresses by a NatMapper, which Leasehold cannot do");
         }
-        return new StoreUrl(scheme).credentials(own(config, servers, "getUsername"), own(config, servers, "getPassword"));
+        return new StoreUrl(scheme)
+                .credentials(own(config, servers, "getUsername"), own(config, servers, "getPassword"));
     }
 
     /** Later versions have it for all kinds of servers, earlier ones for each. */
@@ -104,7 +105,8 @@ final class RedissonSettings {
     }
 
     private static String scheme(String kind, List<URI> servers, Mirror owner) {
-        long encrypted = servers.stream().filter(server -> List.of("rediss", "valkeys").contains(server.getScheme())).count();
+        var withTls = List.of("rediss", "valkeys");
+        long encrypted = servers.stream().filter(server -> withTls.contains(server.getScheme())).count();
         if (encrypted != 0 && encrypted != servers.size()) {
             throw owner.refuse("has some addresses with TLS and some without, which a URL cannot say");
         }

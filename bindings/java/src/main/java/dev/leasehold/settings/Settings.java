@@ -35,8 +35,8 @@ public final class Settings {
         if (DataSourceSettings.isOne(settings)) {
             return DataSourceSettings.url(settings).text();
         }
-        throw new Refusal("an object of class " + settings.getClass().getName() + " has no settings that Leasehold knows:"
-                + " give one of Jedis, Lettuce or Redisson, a DataSource, or a URL such as redis://127.0.0.1");
+        throw new Refusal("an object of class " + settings.getClass().getName()
+                + " has no settings that Leasehold knows: give one of Jedis, Lettuce or Redisson, a DataSource, or a URL such as redis://127.0.0.1");
     }
 
     /**

@@ -65,9 +65,9 @@ class SettingsTest {
             jdbc:postgresql://db/a%20b?user=app                         | postgres://app@db:5432/a%20b
             jdbc:postgresql://db/s?user=a&sslmode=require               | postgres://a@db:5432/s?sslmode=require
             jdbc:postgresql://db/s?user=a&sslmode=disable&sslrootcert=x | postgres://a@db:5432/s
-            jdbc:postgresql://db/s?user=a&ssl=true&sslrootcert=/ca.pem  | postgres://a@db:5432/s?sslmode=verify-full&sslrootcert=%2Fca.pem
-            jdbc:postgresql://db/s?user=a&ssl&sslrootcert=/ca.pem       | postgres://a@db:5432/s?sslmode=verify-full&sslrootcert=%2Fca.pem
-            jdbc:postgresql://db/s?user=a&currentSchema=x,y             | postgres://a@db:5432/s?options=-csearch_path%3Dx%2Cy
+            jdbc:postgresql://d/s?user=a&ssl=true&sslrootcert=c | postgres://a@d:5432/s?sslmode=verify-full&sslrootcert=c
+            jdbc:postgresql://d/s?user=a&ssl&sslrootcert=c     | postgres://a@d:5432/s?sslmode=verify-full&sslrootcert=c
+            jdbc:postgresql://d/s?user=a&currentSchema=x,y     | postgres://a@d:5432/s?options=-csearch_path%3Dx%2Cy
             jdbc:postgresql://db/s?user=a&prepareThreshold=0&targetServerType=primary | postgres://a@db:5432/s
             jdbc:mysql://db/shop?user=app&password=x+y                  | mysql://app:x%20y@db:3306/shop
             jdbc:mysql://app:a%40b@db:3307/shop                         | mysql://app:a%40b@db:3307/shop
@@ -79,7 +79,7 @@ class SettingsTest {
             jdbc:mariadb://db/shop?user=app                             | mysql://app@db:3306/shop
             jdbc:mariadb:sequential://a,b/shop?user=app                 | mysql://app@a:3306,b:3306/shop
             jdbc:mariadb://db/s?user=a&sslMode=trust                    | mysql://a@db:3306/s?ssl-mode=required
-            jdbc:mariadb://db/s?user=a&sslMode=verify-full&serverSslCert=/ca.pem | mysql://a@db:3306/s?ssl-mode=verify_identity&ssl-ca=%2Fca.pem
+            jdbc:mariadb://d/s?user=a&sslMode=verify-full&serverSslCert=c | mysql://a@d:3306/s?ssl-mode=verify_identity&ssl-ca=c
             jdbc:mariadb:///s?user=a&localSocket=/run/m.sock            | mysql://a@/s?socket=%2Frun%2Fm.sock
             jdbc:sqlite:/var/lib/a b.db                                 | sqlite:/var/lib/a%20b.db
             jdbc:sqlite:locks.db?journal_mode=WAL                       | sqlite:locks.db
@@ -106,21 +106,22 @@ class SettingsTest {
         // This one takes everything as it stands there.
         String plain = "jdbc:mariadb://h:1/d%20e?user=a%40b&password=+=%x";
         var mariadb = Configuration.parse(plain);
-        assertEquals(List.of("a%40b", "+=%x", "d%20e"), List.of(mariadb.user(), mariadb.password(), mariadb.database()));
+        assertEquals(List.of("a%40b", "+=%x", "d%20e"),
+                List.of(mariadb.user(), mariadb.password(), mariadb.database()));
         assertEquals("mysql://a%2540b:%2B%3D%25x@h:1/d%2520e", Settings.ofJdbc(plain));
     }
 
     @ParameterizedTest
     @CsvSource(delimiter = '|', textBlock = """
-            jdbc:h2:mem:shop                                        | keeps no locks in the database of jdbc:h2:
-            jdbc:oracle:thin:@//db:1521/shop                        | keeps no locks in the database of jdbc:oracle:
-            jdbc:tc:postgresql:16:///shop                           | keeps no locks in the database of jdbc:tc:
+            jdbc:h2:mem:shop                                        | keeps no locks in the database of jdbc:h2: give
+            jdbc:oracle:thin:@//db:1521/shop                        | keeps no locks in the database of jdbc:oracle: give
+            jdbc:tc:postgresql:16:///shop                           | keeps no locks in the database of jdbc:tc: give
             jdbc:                                                   | keeps no locks in what this URL of JDBC names
             jdbc:postgresql://db/shop                               | names no user
             jdbc:postgresql://db:x/shop?user=a                      | has a port that is not a number
             jdbc:postgresql://db/shop?user=%zz                      | has a '%' without two hex digits
             jdbc:postgresql://db/s?user=a&targetServerType=secondary | locks are written
-            jdbc:postgresql://db/s?user=a&socketFactory=com.google.cloud.sql.postgres.SocketFactory | has socketfactory
+            jdbc:postgresql://db/s?user=a&socketFactory=com.google.cloud.sql.postgres.X | has socketfactory
             jdbc:postgresql://db/s?user=a&authenticationPluginClassName=x.Iam | has authenticationpluginclassname
             jdbc:postgresql://db/s?user=a&sslmode=require&sslfactory=x.Trusting | has sslfactory
             jdbc:postgresql://db/s?user=a&sslmode=require&sslkey=/k.pk8 | Leasehold reads PEM files
@@ -129,7 +130,7 @@ class SettingsTest {
             jdbc:mysql://address=(host=a)(port=1)/shop?user=a       | has hosts in brackets
             jdbc:mysql://a:b@h1,c:d@h2/shop                         | has a user for each host
             jdbc:mysql://db?user=a                                  | names no database
-            jdbc:mysql://db/s?user=a&sslMode=VERIFY_CA&trustCertificateKeyStoreUrl=file:/t | has trustcertificatekeystoreurl
+            jdbc:mysql://d/s?user=a&sslMode=VERIFY_CA&trustCertificateKeyStoreUrl=t | has trustcertificatekeystoreurl
             jdbc:mysql://db/s?user=a&authenticationPlugins=x.Iam    | has authenticationplugins
             jdbc:mariadb:replication://a,b/shop?user=a              | chooses among its hosts
             jdbc:mariadb://db/s?user=a&credentialType=AWS-IAM       | has credentialtype
@@ -261,7 +262,8 @@ class SettingsTest {
 
     @Test
     void whatOnlyLettuceCanDoIsRefused() {
-        assertRefused("does not verify the server's certificate", lettuce().withSsl(true).withVerifyPeer(false).build());
+        assertRefused("does not verify the server's certificate",
+                lettuce().withSsl(true).withVerifyPeer(false).build());
         assertRefused("begins TLS by STARTTLS", lettuce().withSsl(true).withStartTls(true).build());
         assertRefused("for its credentials, which Leasehold cannot do",
                 lettuce().withAuthentication(() -> Mono.just(RedisCredentials.just("app", "secret"))).build());

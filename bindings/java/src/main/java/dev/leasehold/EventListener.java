@@ -24,7 +24,7 @@ final class EventListener implements Subscription, Runnable {
             while (true) {
                 LeaseEvent event = events.next(Native.FOREVER);
                 if (event != null) {
-                    tell(event);
+                    tell(listener, event);
                 }
             }
         } catch (LeaseholdException e) {
@@ -33,7 +33,8 @@ final class EventListener implements Subscription, Runnable {
         }
     }
 
-    private void tell(LeaseEvent event) {
+    /** What a listener throws is for the thread's handler, and ends nothing. */
+    static void tell(Consumer<LeaseEvent> listener, LeaseEvent event) {
         try {
             listener.accept(event);
         } catch (Throwable e) {

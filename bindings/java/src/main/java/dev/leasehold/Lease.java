@@ -3,6 +3,9 @@ package dev.leasehold;
 import java.lang.ref.Cleaner;
 import java.lang.ref.Reference;
 import java.time.Duration;
+import java.util.Set;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.Consumer;
 
 /**
@@ -26,6 +29,8 @@ public final class Lease implements AutoCloseable {
     private final Cleaner.Cleanable watch;
     /** Who is told that it is lost, if anybody. */
     private volatile Losses.Listener listener;
+    /** Who else is told, while this lease goes on; made when it is first needed. */
+    private volatile Set<Losses.Listener> others;
 
     private Lease(NamedLock lock, long handle) {
         this.lock = lock;
@@ -171,17 +176,84 @@ public final class Lease implements AutoCloseable {
      *     {@link Status#EXHAUSTED} when there is no descriptor for it
      */
     public void onLost(Consumer<LeaseEvent> told) {
-        LeaseholdClient client = lock.client();
         forgetListener();
-        if (told == null) {
-            return;
+        if (told != null) {
+            listener = listen(told);
         }
+    }
+
+    /**
+     * Interrupts the calling thread if this lease is lost, or at once if it was lost already, until
+     * you close the scope.
+     *
+     * <pre>{@code
+     * try (Lease lease = client.lock("reindex").acquire();
+     *         LossScope scope = lease.interruptOnLoss()) {
+     *     reindex(lease.fence()); // InterruptedException when the lease is lost
+     * }
+     * }</pre>
+     *
+     * <p>The lease is not valid any more when the interrupt comes, so {@link #isValid()} tells it
+     * from an interrupt of another origin. Close the scope on the thread that opened it. It never
+     * interrupts after that, and clears the flag if nothing has noticed its interrupt by then.
+     *
+     * @return the scope, to be closed by this thread
+     * @throws LeaseLostException the lease was ended before
+     * @throws LeaseholdException as for {@link #onLost(Consumer)}
+     */
+    public LossScope interruptOnLoss() {
+        var scope = new LossScope(this);
+        scope.listener(keep(scope::interrupt));
+        return scope;
+    }
+
+    /**
+     * The loss of this lease as a future, which completes if the lease is lost, or at once if it was
+     * lost already. It never completes for a lease that ends in another way, such as by
+     * {@link #close()}.
+     *
+     * <p>It completes on the thread of {@link #onLost(Consumer)}. Dependent stages must not block
+     * it: use {@code thenAcceptAsync} and similar methods. Completing or cancelling the future
+     * yourself changes nothing of the lease.
+     *
+     * @return another future at each call, of the {@link LeaseEvent.Kind#LOST} event
+     * @throws LeaseLostException the lease was ended before
+     * @throws LeaseholdException as for {@link #onLost(Consumer)}
+     */
+    public CompletableFuture<LeaseEvent> whenLost() {
+        var lost = new CompletableFuture<LeaseEvent>();
+        keep(lost::complete);
+        return lost;
+    }
+
+    /** Tells {@code told} as well, for as long as the lease goes on. */
+    private Losses.Listener keep(Consumer<LeaseEvent> told) {
+        synchronized (handle) {
+            if (others == null) {
+                others = ConcurrentHashMap.newKeySet();
+            }
+        }
+        Losses.Listener kept = listen(told);
+        others.add(kept);
+        if (handle.get() == 0) {
+            forget(kept); // ended by another thread meanwhile
+        }
+        return kept;
+    }
+
+    void forget(Losses.Listener kept) {
+        others.remove(kept);
+        lock.client().losses().forget(kept);
+    }
+
+    private Losses.Listener listen(Consumer<LeaseEvent> told) {
+        LeaseholdClient client = lock.client();
         long lease = handle.get();
         try {
             if (lease == 0) {
                 throw over();
             }
-            listener = client.losses().listen(client, lease, told);
+            return client.losses().listen(client, lease, told);
         } catch (LeaseholdException e) {
             if (handle.get() == 0) {
                 throw over(); // ended by another thread meanwhile
@@ -322,6 +394,10 @@ public final class Lease implements AutoCloseable {
     private void ended() {
         watch.clean();
         forgetListener();
+        Set<Losses.Listener> kept = others;
+        if (kept != null) {
+            kept.forEach(this::forget);
+        }
     }
 
     private long take() {

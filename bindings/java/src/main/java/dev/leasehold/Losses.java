@@ -3,9 +3,12 @@ package dev.leasehold;
 import java.lang.ref.Reference;
 import java.lang.ref.ReferenceQueue;
 import java.lang.ref.WeakReference;
+import java.util.ArrayList;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.function.Consumer;
+import java.util.function.Predicate;
 
 /**
  * Who is told that a lease of one client was lost, on a thread that there is from the first listener
@@ -24,39 +27,52 @@ final class Losses implements Consumer<LeaseEvent> {
         }
     }
 
-    private final Map<Long, Entry> byLease = new HashMap<>();
+    private final Map<Long, List<Entry>> byLease = new HashMap<>();
     private final ReferenceQueue<Listener> forgotten = new ReferenceQueue<>();
     private EventListener thread;
 
-    /** The lease of a handle tells {@code told} from now on, and nobody else. */
+    /** The lease of a handle tells {@code told} too from now on. */
     synchronized Listener listen(LeaseholdClient client, long handle, Consumer<LeaseEvent> told) {
         for (Reference<?> gone = forgotten.poll(); gone != null; gone = forgotten.poll()) {
-            byLease.remove(((Entry) gone).lease, gone);
+            var entry = (Entry) gone;
+            removeIf(entry.lease, each -> each == entry);
         }
         if (thread == null) {
             thread = new EventListener(Native.subscribe(client.open()), this);
         }
         // The thread may read of a loss before its number is known here; then it waits.
         var listener = new Listener(thread.watch(handle), told);
-        byLease.put(listener.lease(), new Entry(listener, forgotten));
+        byLease.computeIfAbsent(listener.lease(), lease -> new ArrayList<>(1)).add(new Entry(listener, forgotten));
         return listener;
     }
 
     /** That listener is not told any more. */
     synchronized void forget(Listener listener) {
-        byLease.remove(listener.lease());
+        removeIf(listener.lease(), entry -> entry.refersTo(listener));
+    }
+
+    private void removeIf(long lease, Predicate<Entry> isGone) {
+        List<Entry> entries = byLease.get(lease);
+        if (entries != null && entries.removeIf(isGone) && entries.isEmpty()) {
+            byLease.remove(lease);
+        }
     }
 
     @Override
     public void accept(LeaseEvent event) {
-        Listener listener = event.kind() == LeaseEvent.Kind.LOST ? take(event.lease()) : null;
-        if (listener != null) {
-            listener.told().accept(event);
+        if (event.kind() != LeaseEvent.Kind.LOST) {
+            return;
+        }
+        for (Entry entry : take(event.lease())) {
+            Listener listener = entry.get();
+            if (listener != null) {
+                EventListener.tell(listener.told(), event);
+            }
         }
     }
 
-    private synchronized Listener take(long lease) {
-        Entry entry = byLease.remove(lease);
-        return entry == null ? null : entry.get();
+    private synchronized List<Entry> take(long lease) {
+        List<Entry> entries = byLease.remove(lease);
+        return entries == null ? List.of() : entries;
     }
 }

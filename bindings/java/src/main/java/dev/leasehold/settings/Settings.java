@@ -36,7 +36,8 @@ public final class Settings {
             return DataSourceSettings.url(settings).text();
         }
         throw new Refusal("an object of class " + settings.getClass().getName()
-                + " has no settings that Leasehold knows: give one of Jedis, Lettuce or Redisson, a DataSource, or a URL such as redis://127.0.0.1");
+                + " has no settings that Leasehold knows: give"
+                + " one of Jedis, Lettuce or Redisson, a DataSource, or a URL such as redis://127.0.0.1");
     }
 
     /**

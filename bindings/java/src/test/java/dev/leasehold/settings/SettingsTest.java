@@ -65,7 +65,7 @@ class SettingsTest {
             jdbc:postgresql://db/a%20b?user=app                         | postgres://app@db:5432/a%20b
             jdbc:postgresql://db/s?user=a&sslmode=require               | postgres://a@db:5432/s?sslmode=require
             jdbc:postgresql://db/s?user=a&sslmode=disable&sslrootcert=x | postgres://a@db:5432/s
-            jdbc:postgresql://d/s?user=a&ssl=true&sslrootcert=c | postgres://a@d:5432/s?sslmode=verify-full&sslrootcert=c
+            jdbc:postgresql://d/s?user=a&ssl=true&sslrootcert=c|postgres://a@d:5432/s?sslmode=verify-full&sslrootcert=c
             jdbc:postgresql://d/s?user=a&ssl&sslrootcert=c     | postgres://a@d:5432/s?sslmode=verify-full&sslrootcert=c
             jdbc:postgresql://d/s?user=a&currentSchema=x,y     | postgres://a@d:5432/s?options=-csearch_path%3Dx%2Cy
             jdbc:postgresql://db/s?user=a&prepareThreshold=0&targetServerType=primary | postgres://a@db:5432/s
@@ -79,7 +79,7 @@ class SettingsTest {
             jdbc:mariadb://db/shop?user=app                             | mysql://app@db:3306/shop
             jdbc:mariadb:sequential://a,b/shop?user=app                 | mysql://app@a:3306,b:3306/shop
             jdbc:mariadb://db/s?user=a&sslMode=trust                    | mysql://a@db:3306/s?ssl-mode=required
-            jdbc:mariadb://d/s?user=a&sslMode=verify-full&serverSslCert=c | mysql://a@d:3306/s?ssl-mode=verify_identity&ssl-ca=c
+            jdbc:mariadb://d/s?user=a&sslMode=verify-ca&serverSslCert=c|mysql://a@d:3306/s?ssl-mode=verify_ca&ssl-ca=c
             jdbc:mariadb:///s?user=a&localSocket=/run/m.sock            | mysql://a@/s?socket=%2Frun%2Fm.sock
             jdbc:sqlite:/var/lib/a b.db                                 | sqlite:/var/lib/a%20b.db
             jdbc:sqlite:locks.db?journal_mode=WAL                       | sqlite:locks.db
@@ -114,7 +114,7 @@ class SettingsTest {
     @ParameterizedTest
     @CsvSource(delimiter = '|', textBlock = """
             jdbc:h2:mem:shop                                        | keeps no locks in the database of jdbc:h2: give
-            jdbc:oracle:thin:@//db:1521/shop                        | keeps no locks in the database of jdbc:oracle: give
+            jdbc:oracle:thin:@//db:1521/shop|keeps no locks in the database of jdbc:oracle: give
             jdbc:tc:postgresql:16:///shop                           | keeps no locks in the database of jdbc:tc: give
             jdbc:                                                   | keeps no locks in what this URL of JDBC names
             jdbc:postgresql://db/shop                               | names no user

@@ -13,6 +13,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Executors;
@@ -35,7 +36,7 @@ class LossTest {
     }
 
     private Lease acquire(String name) throws InterruptedException {
-        return client.lock(name).ttl(ofMillis(600)).acquire();
+        return client.lock(name).ttl(ofMillis(900)).acquire();
     }
 
     private void lose(String name) {
@@ -217,26 +218,29 @@ class LossTest {
     @Test
     void noReleaseIsToldAsALoss() throws Exception {
         int most = Integer.getInteger("leasehold.test.releases", 5_000);
-        long until = System.nanoTime() + TimeUnit.SECONDS.toNanos(most > 5_000 ? 600 : 8);
-        var told = new AtomicInteger();
+        var released = new ConcurrentLinkedQueue<AtomicInteger>();
         var failed = new LinkedBlockingQueue<Throwable>();
-        var released = new AtomicInteger();
-        var held = new Semaphore(64);
+        var held = new Semaphore(1_000);
         ScheduledExecutorService pool = Executors.newScheduledThreadPool(8);
         String name = Names.fresh();
+        long until = System.nanoTime() + TimeUnit.SECONDS.toNanos(most > 5_000 ? 600 : 8);
         for (int i = 0; i < most && System.nanoTime() < until; i++) {
             held.acquire();
-            Lease lease = client.lock(name + i).ttl(ofMillis(600)).acquire();
+            Lease lease = client.lock(name + i).ttl(ofMillis(1500)).acquire();
+            var told = new AtomicInteger();
             lease.onLost(event -> told.incrementAndGet());
             lease.whenLost().thenRun(told::incrementAndGet);
-            // From a little before its renewal to a little after, the second one as well.
-            long after = 200L * (i % 4 == 0 ? 2 : 1) - 12 + ThreadLocalRandom.current().nextInt(24);
+            // From a little before its renewal to a little after it; some wait for the second one.
+            long after = (i % 8 == 0 ? 1000 : 500) - 15 + ThreadLocalRandom.current().nextInt(30);
             pool.schedule(() -> {
                 try (LossScope scope = lease.interruptOnLoss()) {
                     lease.release();
-                    released.incrementAndGet();
-                    if (scope.loss() != null) {
-                        told.incrementAndGet();
+                    assertNull(scope.loss());
+                    released.add(told);
+                } catch (LeaseholdException e) {
+                    // The machine stood still: it was lost indeed, or is not known to be released.
+                    if (e.status() != Status.LOST && e.status() != Status.UNKNOWN) {
+                        failed.add(e);
                     }
                 } catch (Throwable e) {
                     failed.add(e);
@@ -247,10 +251,9 @@ class LossTest {
         }
         pool.shutdown();
         assertTrue(pool.awaitTermination(60, TimeUnit.SECONDS));
-        Thread.sleep(300);
+        Thread.sleep(300); // what would be told now
         assertEquals(List.of(), List.copyOf(failed));
-        assertEquals(0, told.get());
-        assertTrue(released.get() >= Math.min(most, 1_000), "only " + released.get());
-        System.getLogger("LossTest").log(System.Logger.Level.DEBUG, released + " releases");
+        assertEquals(0, released.stream().filter(told -> told.get() != 0).count());
+        assertTrue(released.size() >= 1_000, "only " + released.size());
     }
 }

@@ -13,7 +13,7 @@ from typing import Any, Callable
 
 import pytest
 import redis
-from server import Server
+from server import Server, group
 
 import leasehold
 
@@ -77,6 +77,20 @@ def theirs(server: Server) -> Iterator["redis.Redis"]:
     made = redis.Redis(port=server.port)
     yield made
     made.close()
+
+
+@pytest.fixture(scope="session")
+def sentinels() -> Iterator[list[tuple[str, int]]]:
+    """Where Sentinels are that know `mymaster`."""
+    with group("sentinel") as ports:
+        yield [("127.0.0.1", port) for port in ports[-3:]]
+
+
+@pytest.fixture(scope="session")
+def cluster_ports() -> Iterator[list[int]]:
+    """Of a Cluster."""
+    with group("cluster") as ports:
+        yield ports
 
 
 Until = Callable[..., Any]

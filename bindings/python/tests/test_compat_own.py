@@ -15,7 +15,7 @@ import redis.exceptions
 import redis.lock
 import redis.sentinel
 from conftest import Run, Until
-from server import Server, group
+from server import Server
 
 import leasehold
 import leasehold.compat
@@ -118,7 +118,7 @@ def test_without_redis_py(run: Run, server: Server, name: str) -> None:
 
 
 def test_the_certificates_of_a_redis_py_client() -> None:
-    from leasehold.compat._clients import url_of
+    from leasehold._borrowed._redis import url_of_source as url_of
 
     pool: Any = redis.Redis.from_url("rediss://h:1/2?ssl_ca_certs=/a b.pem").connection_pool
     assert url_of(pool) == "rediss://h:1/2?ca=%2Fa%20b.pem"
@@ -139,7 +139,7 @@ def test_the_certificates_of_a_redis_py_client() -> None:
     ],
 )
 def test_the_server_of_a_redis_py_client(url: str, expected: str) -> None:
-    from leasehold.compat._clients import url_of
+    from leasehold._borrowed._redis import url_of_source as url_of
 
     pool: Any = redis.Redis.from_url(url).connection_pool
     made = url_of(pool)
@@ -148,7 +148,7 @@ def test_the_server_of_a_redis_py_client(url: str, expected: str) -> None:
 
 
 def test_the_server_of_a_pool_that_names_none() -> None:
-    from leasehold.compat._clients import url_of
+    from leasehold._borrowed._redis import url_of_source as url_of
 
     assert url_of(redis.ConnectionPool()) == "redis://localhost:6379/0"
     assert url_of(redis.ConnectionPool(port=1)) == "redis://localhost:1/0"
@@ -201,15 +201,9 @@ def test_a_connection_of_ones_own_is_refused() -> None:
         leasehold.compat.Lock(redis.Redis(connection_pool=pool), "name")
 
 
-@pytest.fixture(scope="module")
-def sentinels() -> Iterator[Any]:
-    with group("sentinel") as ports:
-        yield [("127.0.0.1", port) for port in ports[-3:]]
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator["redis.RedisCluster"]:
-    with group("cluster") as ports, redis.RedisCluster("127.0.0.1", ports[0]) as client:
+@pytest.fixture
+def cluster(cluster_ports: list[int]) -> Iterator["redis.RedisCluster"]:
+    with redis.RedisCluster("127.0.0.1", cluster_ports[0]) as client:
         yield client
 
 
@@ -247,7 +241,7 @@ def test_a_cluster(cluster: "redis.RedisCluster") -> None:
 
 
 def test_where_sentinels_are_and_what_they_are_told() -> None:
-    from leasehold.compat._clients import url_of
+    from leasehold._borrowed._redis import url_of_source as url_of
 
     def made(sentinel: Any = None, **options: Any) -> str:
         given = sentinel_of([("h", 1), ("::1", 2)], sentinel_kwargs=sentinel, **options)
@@ -271,7 +265,7 @@ def test_where_sentinels_are_and_what_they_are_told() -> None:
         ({}, {"ssl": True, "ssl_ca_data": "PEM"}, "ssl_ca_data"),
     ]
     for sentinel, options, why in cases:
-        with pytest.raises(TypeError, match=f"{why}.*leasehold.connect"):
+        with pytest.raises(leasehold.BadArgument, match=f"{why}.*leasehold.connect"):
             made(sentinel, **options)
 
 

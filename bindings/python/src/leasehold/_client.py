@@ -6,9 +6,10 @@ import weakref
 from collections.abc import Sequence
 from ctypes import byref, c_size_t, c_uint64, c_void_p, string_at
 from types import TracebackType
-from typing import Callable, NamedTuple, NoReturn, Optional, Union
+from typing import Callable, NamedTuple, NoReturn, Optional, Union, cast
 
-from . import _abi, _interrupts, _log
+from . import _abi, _borrowed, _interrupts, _log
+from ._borrowed import Borrowed
 from ._errors import OK, bad_argument, failure
 from ._events import Events
 from ._habits import refuse, warn_of_long
@@ -300,8 +301,10 @@ class Client:
 
 
 def connect(
-    url: Union[str, Sequence[str], None] = None,
+    url: Union[str, Sequence[str], Borrowed, None] = None,
     *,
+    service_name: Optional[str] = None,
+    django: Optional[str] = None,
     prefix: Optional[Name] = None,
     io_timeout: Optional[Seconds] = None,
     pool: Optional[int] = None,
@@ -339,6 +342,21 @@ def connect(
 
     A Redis store connects at its first use, so a client can be opened before its server.
 
+    In place of a URL, `connect()` reads the settings that your program has already: addresses, database,
+    user, password, TLS. It opens connections of its own. Give it
+
+    - a ``Redis`` or a ``RedisCluster`` of redis-py, also of ``redis.asyncio``; what ``master_for()`` returns;
+      or a ``Sentinel``, with `service_name`
+    - an ``Engine``, an ``AsyncEngine`` or a ``URL`` of SQLAlchemy, for PostgreSQL, MySQL, MariaDB or SQLite. For
+      an SQLite database, the locks are in a file beside it: ``app.db.locks``
+    - a connection string of PostgreSQL, ``"host=db user=app dbname=app"``
+    - the parameters of PyMySQL or mysqlclient, as a dict
+    - ``django="default"``: an alias of Django's ``DATABASES`` or ``CACHES``. If both have it, write
+      ``"DATABASES.default"`` or ``"CACHES.default"``
+
+    What cannot be borrowed raises `BadArgument`, or `TypeError` for an object that it does not know. The error
+    says what to write instead.
+
     - `prefix` is put before every name in the store.
     - `io_timeout`: how long the store may take to answer one request; 1 s by default.
     - `pool`: how many requests may be under way at once; 8 by default.
@@ -364,15 +382,12 @@ def connect(
     """
     _log.start()
     config, error = ConfigHandle(), c_void_p()
-    if isinstance(url, (list, tuple)):
-        url = ",".join(url)
-    if url is None:
+    found = _url(url, service_name, django)
+    if found is None:
         status = _abi.config_from_env(byref(config), byref(error))
-    elif isinstance(url, str):
-        text = url.encode("utf-8", "surrogateescape")
-        status = _abi.config_from_url(text, len(text), byref(config), byref(error))
     else:
-        raise TypeError(f"the URL is a str, not {type(url).__name__}")
+        text = found.encode("utf-8", "surrogateescape")
+        status = _abi.config_from_url(text, len(text), byref(config), byref(error))
     if status != OK:
         raise failure(status, error)
     if prefix is not None:
@@ -418,6 +433,22 @@ def connect(
     if status != OK:
         raise failure(status, error)
     return client
+
+
+def _url(given: object, service_name: Optional[str], django: Optional[str]) -> Optional[str]:
+    """The URL for whatever names a store; None for the environment's."""
+    if django is not None:
+        if given is not None or service_name is not None:
+            raise TypeError("django= names the store, so connect() takes no other")
+        return _borrowed.url_of_alias(django)
+    if isinstance(given, str) and service_name is None:
+        return _borrowed.url_of_text(given)
+    # SQLAlchemy's URL is a tuple, too.
+    if type(given) in (list, tuple) and service_name is None:
+        return ",".join(cast(Sequence[str], given))
+    if given is None and service_name is None:
+        return None
+    return _borrowed.url_of(given, service_name)
 
 
 def _program() -> str:

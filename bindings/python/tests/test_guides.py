@@ -72,6 +72,14 @@ PROJECT = {
             note("charge", fence)
             Path(f"{key}.charged").touch()
         def is_charged(key): return Path(f"{key}.charged").exists()
+        def parts(shop): return range(2)
+        def reindex(part, fence, stop):
+            with open("begun", "a") as file:
+                print(os.getpid(), file=file)
+            while Path("slow").exists() and not stop.wait(0.05):
+                pass
+            if not stop.is_set():
+                note("reindex", fence)
     """,
     "manage.py": """
         import os, sys
@@ -212,6 +220,22 @@ def test_a_celery_task_is_done_once_though_its_worker_is_killed(
     until(lambda: project.log().count("succeeded in") == 3, 120)
     assert len(project.lines("charge")) == 1, project.log()
     assert len(begun.read_text().splitlines()) == 2
+
+
+def test_a_celery_task_that_has_lost_its_lease_stops_and_is_repeated_soon(
+    project: Project, until: Until
+) -> None:
+    (project.folder / "slow").touch()
+    project.start("-m", "celery", "-A", "shop", "worker", "--concurrency", "3", "-l", "INFO")
+    project.start("-c", "from shop.tasks import reindex; reindex.delay(17)")
+    begun = project.folder / "begun"
+    until(lambda: begun.exists() and begun.read_text().endswith("\n"), 120)
+    project.start("-c", "from shop.locks import client; client.lock('reindex:17').break_held('ada')")
+    until(lambda: "retry: Retry in 1s: Lost" in project.log(), 60)
+    (project.folder / "slow").unlink()
+    until(lambda: project.log().count("succeeded in") == 1, 60)
+    first, second = [fence for fence, _, _ in project.lines("reindex")]
+    assert first == second, project.log()
 
 
 def test_gunicorn_with_preload_rejects_duplicates(project: Project, until: Until) -> None:

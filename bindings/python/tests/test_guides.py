@@ -230,7 +230,9 @@ def test_a_celery_task_that_has_lost_its_lease_stops_and_is_repeated_soon(
     project.start("-c", "from shop.tasks import reindex; reindex.delay(17)")
     begun = project.folder / "begun"
     until(lambda: begun.exists() and begun.read_text().endswith("\n"), 120)
-    project.start("-c", "from shop.locks import client; client.lock('reindex:17').break_held('ada')")
+    project.start(
+        "-c", "from shop.locks import client; client.lock('reindex:17').break_held('ada')"
+    )
     until(lambda: "retry: Retry in 1s: Lost" in project.log(), 60)
     (project.folder / "slow").unlink()
     until(lambda: project.log().count("succeeded in") == 1, 60)

@@ -12,6 +12,7 @@ mod nearest;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod redis;
+mod secret;
 mod span;
 mod sqlite;
 mod tls;
@@ -34,7 +35,8 @@ use limits::MAX_TTL;
 pub(crate) use mysql::MysqlConfig;
 #[cfg(feature = "postgres")]
 pub(crate) use postgres::{ChannelBinding, PostgresConfig};
-pub(crate) use redis::{Access, Address, RedisConfig, Secret, SentinelConfig, Servers};
+pub(crate) use redis::{Access, Address, RedisConfig, SentinelConfig, Servers};
+pub(crate) use secret::Secret;
 pub use span::parse_duration;
 pub(crate) use span::{spoken, spoken_left};
 #[cfg(feature = "sqlite")]
@@ -131,8 +133,9 @@ impl Config {
     /// it counts (none by default, 16 at most; as good as Redis's WAIT, which makes a loss less
     /// likely and does not rule it out). Any character may be written as `%` and two hex digits.
     ///
-    /// The credentials before a host are those of the server that keeps the locks. Sentinels have
-    /// their own. The client uses TLS to Sentinels if it does to that server, unless
+    /// The credentials before a host are those of the server that keeps the locks. In place of a password,
+    /// `password_file=` names a file that has it; each login reads it again. Sentinels have
+    /// their own credentials (also `sentinel_password_file=`). The client uses TLS to Sentinels if it does to that server, unless
     /// `sentinel_tls=` (`yes` or `no`) says otherwise. In a quorum, each URL has its own
     /// credentials, `db`, TLS files and `replicas`. What concerns the client as a whole stands on
     /// the last one.

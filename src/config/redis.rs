@@ -1,8 +1,11 @@
 //! Which Redis servers, and how they are reached.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 
+use super::secret::{self, Secret};
 use super::tls::TlsConfig;
+use crate::error::Error;
 
 /// One Redis, however many servers it consists of: each lock is on one of them at a time.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -35,7 +38,26 @@ pub(crate) struct Access {
     pub(crate) tls: Option<TlsConfig>,
     pub(crate) user: Option<String>,
     pub(crate) password: Option<Secret>,
+    /// Has the password in place of the URL, and another one at another time.
+    pub(crate) password_file: Option<PathBuf>,
     pub(crate) database: u32,
+}
+
+impl Access {
+    /// With the password that is in the file now. Each login reads it anew: it is how a password is
+    /// changed without a restart.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Auth`]: it has none.
+    pub(crate) fn of_now(&self) -> Result<Cow<'_, Access>, Error> {
+        let Some(file) = &self.password_file else { return Ok(Cow::Borrowed(self)) };
+        let password = Some(secret::read(file)?);
+        Ok(Cow::Owned(Access { password, password_file: None, ..self.clone() }))
+    }
+
+    pub(crate) fn has_password(&self) -> bool {
+        self.password.is_some() || self.password_file.is_some()
+    }
 }
 
 /// Hides who we are.
@@ -50,10 +72,6 @@ pub(crate) enum Address {
     Tcp { host: String, port: u16 },
     Unix(PathBuf),
 }
-
-/// A password. It has no Debug and no Display that could write it anywhere.
-#[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Secret(pub(crate) String);
 
 impl RedisConfig {
     pub(crate) fn display(&self) -> String {

@@ -22,6 +22,7 @@ mod mysql_faults;
 mod mysql_semi_sync;
 #[cfg(feature = "mysql")]
 mod mysql_sessions;
+mod password_file;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "postgres")]

@@ -9,7 +9,7 @@ const PORT: u16 = 2379;
 
 pub(super) fn read(parts: &mut Parts<'_>) -> Result<EtcdConfig, Error> {
     let (access, places, path) = server::authority(parts, true)?;
-    if access.user.is_none() && access.password.is_some() {
+    if access.user.is_none() && access.has_password() {
         return Err(bad("the URL names a password and no user; write etcd://user:password@host"));
     }
     if !path.is_empty() {

@@ -87,7 +87,7 @@ fn credentials(parts: &mut Parts<'_>, access: &mut Access) -> Result<(), Error> 
     access.user = once("user", access.user.take(), parts.take("user", text)?)?;
     let password = parts.take("password", text)?.map(Secret);
     access.password = once("password", access.password.take(), password)?;
-    Ok(())
+    server::check_password(access)
 }
 
 fn once<T>(what: &str, one: Option<T>, other: Option<T>) -> Result<Option<T>, Error> {

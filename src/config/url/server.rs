@@ -1,5 +1,7 @@
 //! URLs of servers: one Redis, however many servers it consists of.
 
+use std::path::PathBuf;
+
 use super::tls::by_switch;
 use super::{Parts, count, switch, text};
 use crate::config::check::check_range;
@@ -40,7 +42,7 @@ pub(super) fn read(parts: &mut Parts<'_>) -> Result<RedisConfig, Error> {
         _ => {
             let path = super::file::path(parts.body)?
                 .ok_or_else(|| bad("the URL has no socket path; write unix:///path/to/socket"))?;
-            let access = named(parts, "user", "password")?;
+            let access = named(parts, ["user", "password", "password_file"])?;
             let database = parts.take("db", |value| database(&text(value)?))?.unwrap_or(0);
             (Servers::One(Address::Unix(path)), Access { database, ..access })
         }
@@ -64,7 +66,7 @@ fn sentinel(parts: &mut Parts<'_>, is_tls: bool) -> Result<(Servers, Access), Er
     let tls = tls(parts, is_tls || is_theirs_tls)?;
     let theirs = Access {
         tls: tls.clone().filter(|_| is_theirs_tls),
-        ..named(parts, "sentinel_user", "sentinel_password")?
+        ..named(parts, ["sentinel_user", "sentinel_password", "sentinel_password_file"])?
     };
     let access = Access { tls: tls.filter(|_| is_tls), database: database(path)?, ..access };
     Ok((Servers::Sentinel(SentinelConfig { hosts, master, access: theirs }), access))
@@ -74,10 +76,10 @@ fn tls(parts: &mut Parts<'_>, is_on: bool) -> Result<Option<TlsConfig>, Error> {
     by_switch(parts, is_on, &TlsWords::REDIS)
 }
 
-/// `//[[user]:password@]places[/path]`, taken apart.
+/// `//[[user]:password@]places[/path]`, taken apart, with `password_file=`.
 /// `wants_password`: no user stands without one.
 pub(super) fn authority<'a>(
-    parts: &Parts<'a>,
+    parts: &mut Parts<'a>,
     wants_password: bool,
 ) -> Result<(Access, &'a str, &'a str), Error> {
     let text = parts
@@ -97,8 +99,9 @@ pub(super) fn authority<'a>(
             "the URL has a '/' before its last '@'; in a password it is written as %2F",
         ));
     }
+    let password_file = parts.take("password_file", file)?;
     let Some((credentials, places)) = text.rsplit_once('@') else {
-        return Ok((Access::default(), text, path));
+        return Ok((Access { password_file, ..Access::default() }, text, path));
     };
     // Else the hosts before the last '@' would silently be a part of the password.
     if credentials.contains('@') && credentials.contains(',') {
@@ -110,23 +113,42 @@ pub(super) fn authority<'a>(
         None => (credentials, None),
     };
     let user = Some(decode("user", user)?).filter(|user| !user.is_empty());
-    if wants_password && user.is_some() && password.is_none() {
+    let access = Access { user, password, password_file, ..Access::default() };
+    check_password(&access)?;
+    if wants_password && access.user.is_some() && !access.has_password() {
         return Err(bad("the URL names a user and no password"));
     }
-    Ok((Access { user, password, ..Access::default() }, places, path))
+    Ok((access, places, path))
+}
+
+/// There is one at most.
+pub(super) fn check_password(access: &Access) -> Result<(), Error> {
+    match (&access.password, &access.password_file) {
+        (Some(_), Some(_)) => Err(bad("the URL has a password and a password_file: leave one out")),
+        _ => Ok(()),
+    }
+}
+
+fn file(value: Vec<u8>) -> Result<PathBuf, Error> {
+    match text(value)? {
+        path if path.is_empty() => Err(bad("it is the path of a file")),
+        path => Ok(path.into()),
+    }
 }
 
 fn named(
     parts: &mut Parts<'_>,
-    user_key: &'static str,
-    password_key: &'static str,
+    [user_key, password_key, file_key]: [&'static str; 3],
 ) -> Result<Access, Error> {
     let user = parts.take(user_key, text)?;
     let password = parts.take(password_key, text)?.map(Secret);
-    if user.is_some() && password.is_none() {
-        return Err(bad(format!("'{user_key}' needs a '{password_key}'")));
+    let password_file = parts.take(file_key, file)?;
+    let access = Access { user, password, password_file, ..Access::default() };
+    check_password(&access)?;
+    if access.user.is_some() && !access.has_password() {
+        return Err(bad(format!("'{user_key}' needs a '{password_key}' or a '{file_key}'")));
     }
-    Ok(Access { user, password, ..Access::default() })
+    Ok(access)
 }
 
 /// `host[:port][,host...]`

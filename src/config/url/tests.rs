@@ -57,6 +57,56 @@ fn a_redis_url_says_all_of_it() {
 }
 
 #[test]
+fn a_file_stands_in_place_of_a_password() {
+    let file = Some(std::path::Path::new("/run/secrets/p"));
+    for url in [
+        "redis://h?password_file=/run/secrets/p",
+        "redis://bob@h?password_file=/run/secrets/p",
+        "rediss+cluster://bob@h,i?password_file=%2Frun/secrets/p",
+        "unix:///s?user=bob&password_file=/run/secrets/p",
+    ] {
+        assert_eq!(redis_of(url).access.password_file.as_deref(), file, "{url}");
+    }
+    let read =
+        redis_of("redis+sentinel://h/m?sentinel_user=eve&sentinel_password_file=/run/secrets/p");
+    let Servers::Sentinel(SentinelConfig { access, .. }) = read.servers else { panic!() };
+    assert_eq!((access.password_file.as_deref(), read.access.password_file), (file, None));
+    for (url, said) in [
+        ("redis://bob:hunter2@h?password_file=/p", "a password and a password_file"),
+        ("redis://:hunter2@h?password_file=/p", "a password and a password_file"),
+        ("unix:///s?password=hunter2&password_file=/p", "a password and a password_file"),
+        (
+            "redis+sentinel://h/m?sentinel_password=hunter2&sentinel_password_file=/p",
+            "leave one out",
+        ),
+        ("unix:///s?user=bob", "'user' needs a 'password' or a 'password_file'"),
+        ("redis://bob@h?password_file=", "it is the path of a file"),
+        ("redis://h?sentinel_password_file=/p", "'sentinel_password_file' is not known"),
+        ("sqlite:f?password_file=/p", "'password_file' is not known"),
+    ] {
+        let error = Config::from_url(url).unwrap_err().to_string();
+        assert!(error.contains(said) && !error.contains("hunter2"), "{url}: {error}");
+    }
+}
+
+#[cfg(feature = "stores")]
+#[test]
+fn each_server_takes_a_file_in_place_of_a_password() {
+    for (url, twice) in [
+        ("postgres://bob@h/d", "postgres://h/d?user=bob&password=hunter2"),
+        ("mysql://bob@h/d", "mysql://bob:hunter2@h/d"),
+        ("zookeeper://bob@h", "zookeeper://h?auth=digest:bob:hunter2"),
+        ("etcd://bob@h", "etcd://bob:hunter2@h"),
+    ] {
+        drop(Config::from_url(&format!("{url}?password_file=/p")).unwrap());
+        let join = if twice.contains('?') { '&' } else { '?' };
+        let error = Config::from_url(&format!("{twice}{join}password_file=/p")).unwrap_err();
+        assert!(error.to_string().contains("the URL has"), "{url}: {error}");
+        assert!(!error.to_string().contains("hunter2"), "{url}: {error}");
+    }
+}
+
+#[test]
 fn a_sentinel_url_has_the_masters_credentials_and_those_of_the_sentinels() {
     let read = redis_of(
         "redis+sentinel://bob:pw@one,redis:26380,[::1]/my%20master/2\
@@ -196,7 +246,10 @@ fn a_wrong_url_is_refused_with_its_reason() {
         ("redis://h?fence_life=29h", "it goes from 4 h to 28 h"),
         ("redis://h?close_timeout=2h", "close_timeout is 2 h; it goes from 0 s to 1 h"),
         ("redis://h?pool=1025", "pool is 1025; it goes from 1 to 1024"),
-        ("redis://h?colour=red", "'colour' is not known for redis: known are replicas, io_timeout"),
+        (
+            "redis://h?colour=red",
+            "'colour' is not known for redis: known are password_file, replicas",
+        ),
         ("redis://h?io_timout=1s", "'io_timout' is not known for redis: did you mean io_timeout?"),
         ("redis://h?ca=x", "'ca' is not known for redis: it is for TLS: write rediss://"),
         ("redis+sentinel://h/m?cert=x", "it is for TLS: write rediss+sentinel://"),

@@ -22,12 +22,12 @@ pub(super) fn read(parts: &mut Parts<'_>) -> Result<ZookeeperConfig, Error> {
         Ok((user.to_owned(), Secret(password.to_owned())))
     })?;
     if let Some((user, password)) = shown {
-        if access.password.is_some() {
+        if access.has_password() {
             return Err(bad("the URL has a user twice: before the host, and in auth="));
         }
         (access.user, access.password) = (Some(user), Some(password));
     }
-    if access.password.is_some()
+    if access.has_password()
         && access.user.as_ref().is_none_or(|user| user.is_empty() || user.contains(':'))
     {
         return Err(bad("digest authentication needs a user without a ':', and a password"));

@@ -80,9 +80,9 @@ impl Dialer {
     /// deadline goes on.
     fn token(&self, deadline: Deadline, show: &Show<'_>) -> Result<Option<String>, Error> {
         let (access, called) = (&self.config.access, Moment::now());
-        let (Some(user), Some(password)) = (&access.user, &access.password) else {
+        if access.user.is_none() {
             return Ok(None);
-        };
+        }
         if let Some(token) = self.logins.token() {
             return Ok(Some(token));
         }
@@ -93,6 +93,10 @@ impl Dialer {
         if let Some(error) = asking.refused(called) {
             return Err(error);
         }
+        let access = access.of_now()?;
+        let (Some(user), Some(password)) = (&access.user, &access.password) else {
+            return Ok(None);
+        };
         let ask = messages::authenticate(user, &password.0);
         let answered = self.on_members(deadline, |member, until| {
             let connect = || self.connect(member, until, show);

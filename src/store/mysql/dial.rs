@@ -99,7 +99,8 @@ impl Dialer {
         let greeting = login::greeting(&mut wire, deadline);
         let greeting =
             greeting.map_err(|error| wire.stream.doubt(Kind::Mysql, error).at(address))?;
-        let access = (access, &**database);
+        let access = access.of_now()?;
+        let access = (&*access, &**database);
         login::log_in(&mut wire, greeting, address, access, tls, deadline)
             .map_err(|error| error.at(address))?;
         Ok(wire)

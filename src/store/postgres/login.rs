@@ -27,6 +27,7 @@ pub(super) fn log_in(
     deadline: Deadline,
 ) -> Result<i32, Error> {
     let PostgresConfig { access, database, application, options, .. } = config;
+    let access = access.of_now()?;
     let user = access.user.as_deref().unwrap_or_default();
     let parameters = [
         ("user", user),

@@ -65,7 +65,8 @@ impl Dialer {
     }
 
     fn introduce(&self, wire: &mut Wire, deadline: Deadline) -> Result<(), Error> {
-        let Access { user, password, database, .. } = &self.access;
+        let access = self.access.of_now()?;
+        let Access { user, password, database, .. } = &*access;
         let (mut bytes, mut asked) = (Vec::new(), Vec::new());
         let mut ask = |command: &mut redis::Cmd, about| {
             command.write_packed_command(&mut bytes);

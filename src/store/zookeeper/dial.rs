@@ -123,7 +123,7 @@ impl Dialer {
 
     /// Who may do what with nodes that are made: where a user is named, nobody else.
     pub(super) fn acl(&self) -> Acl {
-        if self.config.access.password.is_some() { Acl::Ours } else { Acl::Anybody }
+        if self.config.access.has_password() { Acl::Ours } else { Acl::Anybody }
     }
 
     /// A connection to a server that serves and knows the last change that was seen, with the session that
@@ -179,7 +179,7 @@ impl Dialer {
         let (number, password) =
             before.map_or((0, none.as_slice()), |it| (it.number, &it.password));
         packer.connect(seen, TIMEOUT.as_millis() as i32, number, password);
-        let access = &self.config.access;
+        let access = self.config.access.of_now()?;
         let mut answers = 1;
         if let (Some(user), Some(password)) = (&access.user, &access.password) {
             packer.auth(format!("{user}:{}", password.0).as_bytes());

@@ -93,7 +93,7 @@ fn connections(probe: &Probe, redis: &RedisConfig, facts: &Facts, found: &mut Ex
     let idle = facts.number("timeout").unwrap_or(0);
     let is_default = redis.access.user.as_deref().is_none_or(|user| user == "default");
     let is_far = probe.machine().is_some_and(|machine| !machine.is_loopback());
-    let is_open = is_default && redis.access.password.is_none() && is_far;
+    let is_open = is_default && !redis.access.has_password() && is_far;
     findings! { found, at;
         "redis-idle" if (1..=60).contains(&idle) => "after {idle} s";
         "redis-keepalive" if facts.setting("tcp-keepalive") == "0" => "tcp-keepalive is 0";

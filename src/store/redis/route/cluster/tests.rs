@@ -76,7 +76,7 @@ fn replies_stay_with_their_calls_when_all_are_sent_on() {
             .map(|call| if call.contains(&is_held) { ":1\r\n" } else { ":0\r\n" })
             .collect()
     });
-    let access = Access { tls: None, user: None, password: None, database: 0 };
+    let access = Access::default();
     let dialer = Arc::new(Dialer::new(&access, Greeting::default(), &[]).unwrap());
     let seed = Address::Tcp { host: "127.0.0.1".into(), port: ports[0] };
     let map = Arc::new(SlotMap::new(dialer, &[seed], Pools::new(2)));

@@ -65,7 +65,7 @@ impl Gives for NoGives {
 }
 
 fn map(seeds: &[&Fake]) -> SlotMap {
-    let access = Access { tls: None, user: None, password: None, database: 0 };
+    let access = Access::default();
     let dialer = Arc::new(Dialer::new(&access, Greeting::default(), &[]).unwrap());
     let seeds: Vec<_> = seeds.iter().map(|seed| seed.address.clone()).collect();
     let map = SlotMap::new(dialer, &seeds, Pools::new(1));

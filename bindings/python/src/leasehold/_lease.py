@@ -14,6 +14,9 @@ from ._rooms import Room
 from ._time import Seconds, milliseconds
 from ._watcher import Callback, OnLost, Owner, here
 
+if TYPE_CHECKING:
+    from ._scope import Scope
+
 _log = logging.getLogger("leasehold")
 
 OptionalCallback = TypeVar("OptionalCallback", bound=Optional[Callback])
@@ -189,6 +192,40 @@ class Lease:
         self._client._watcher.register(self, callback, here)
         return callback
 
+    def raise_if_lost(self) -> None:
+        """Raises `Lost` unless you may rely on the lease at this moment: if it was lost, and if it has
+        ended. It does not contact the store. Call it before each step of long work.
+
+        >>> with lock as lease:
+        ...     lease.raise_if_lost()
+        """
+        if not self._rooms:
+            raise self._ended()
+        if not self.valid:
+            raise self._lost()
+
+    def scope(self) -> "Scope":
+        """For ``async with``: a block that is cancelled if the lease is lost, and then raises `Lost` at its
+        end, as `asyncio.timeout()` cancels a block and raises `TimeoutError`.
+
+        - A cancellation from elsewhere goes on, also if it comes with a loss.
+        - What the block itself raises comes before `Lost`. A block that catches the cancellation and
+          ends normally raises `Lost` all the same.
+        - A lease that is lost when the block begins raises `Lost` there. One that was released within the
+          block is never told to be lost.
+        - The block does not release the lease. Several tasks may have a scope of one lease.
+
+        >>> async def work() -> bool:
+        ...     async with lock as lease, lease.scope():
+        ...         await asyncio.sleep(0.01)       # cancelled if the lease is lost
+        ...         return lease.valid
+        >>> asyncio.run(work())
+        True
+        """
+        from ._scope import Scope
+
+        return Scope(self)
+
     def _watch(self, events: Events) -> int:
         """The number by which events name this lease. One that was lost before is told of again."""
         if not self._rooms:
@@ -210,6 +247,11 @@ class Lease:
         return _errors.error(
             Lost.status,
             f"the lease on {self.name!r} was ended before: released, left to expire, or detached",
+        )
+
+    def _lost(self, why: str = "") -> Error:
+        return _errors.error(
+            Lost.status, f"the lease on {self.name!r} was lost{why and ': ' + why}", why
         )
 
     def _give(self, wait: Any, raised: bool) -> None:

@@ -16,11 +16,10 @@ Callback = Callable[[Event], object]
 Run = Callable[[Callback, Event], object]
 
 
-class OnLost:
-    """What is called when a lease is lost. The lease alone keeps it: a callback may refer to the
-    lease, and both can be forgotten together."""
+class Call:
+    """What is called once when a lease is lost, and not when the lease was ended before."""
 
-    __slots__ = ("callback", "run", "_rooms", "__weakref__")
+    __slots__ = ("callback", "run", "_rooms")
 
     def __init__(self, callback: Callback, run: Run, rooms: Sequence[object]) -> None:
         self.callback: Optional[Callback] = callback
@@ -28,10 +27,26 @@ class OnLost:
         self._rooms = rooms  # Of the lease: empty when that was ended.
 
     def call(self, event: Event) -> None:
-        """Once at most, and not when the lease was ended."""
+        """Once at most."""
         callback, self.callback = self.callback, None
         if callback is not None and self._rooms:
             callback(event)
+
+
+class OnLost:
+    """All that is called when one lease is lost. The lease alone keeps it: a callback may refer to the
+    lease, and both can be forgotten together."""
+
+    __slots__ = ("own", "scopes", "__weakref__")
+
+    def __init__(self) -> None:
+        #: What the program has registered.
+        self.own: Optional[Call] = None
+        #: What the blocks have that end with the lease.
+        self.scopes: list[Call] = []
+
+    def calls(self) -> list[Call]:
+        return [*([] if self.own is None else [self.own]), *self.scopes]
 
 
 class Watched(Protocol):
@@ -63,16 +78,37 @@ class Watcher:
     def register(self, lease: Watched, callback: Optional[Callback], run: Run) -> None:
         """From now on, in place of what was registered for this lease; None for nothing."""
         former: Optional[OnLost] = getattr(lease, "_on_lost", None)
+        replaced = None if former is None else former.own
         if callback is not None:
             if not callable(callback):
                 raise TypeError(f"{callback!r} cannot be called when the lease is lost")
-            on_lost = OnLost(callback, run, lease._rooms)
             with self._mutex:
-                # The thread may read of a loss before its number is known here.
-                number = lease._watch(self._subscription())
-                lease._on_lost = self._by_lease[number] = on_lost
-        if former is not None:
-            former.callback = None
+                self._watched(lease).own = Call(callback, run, lease._rooms)
+        elif former is not None:
+            former.own = None
+        if replaced is not None:
+            replaced.callback = None
+
+    def add(self, lease: Watched, callback: Callback, run: Run) -> Call:
+        """Beside all that is registered, until `remove()`."""
+        call = Call(callback, run, lease._rooms)
+        with self._mutex:
+            self._watched(lease).scopes.append(call)
+        return call
+
+    def remove(self, lease: Watched, call: Call) -> None:
+        """Nobody is called any more, also not by what is under way in an event loop."""
+        call.callback = None
+        with self._mutex:
+            lease._on_lost.scopes.remove(call)
+
+    def _watched(self, lease: Watched) -> OnLost:
+        """With the mutex, since the thread may read of a loss before the lease's number is known here. A lease
+        that was lost before is told of again, for what is registered now."""
+        on_lost: OnLost = getattr(lease, "_on_lost", None) or OnLost()
+        number = lease._watch(self._subscription())
+        lease._on_lost = self._by_lease[number] = on_lost
+        return on_lost
 
     def _subscription(self) -> Events:
         if self._events is None:
@@ -88,20 +124,24 @@ class Watcher:
                 event, number = events._next_with_lease()
                 if event.kind is not EventKind.LOST:
                     continue
-                with self._mutex:
-                    on_lost = self._by_lease.pop(number, None)
-                if on_lost is not None:
-                    _call(on_lost, event)
-                    del on_lost  # And with it the lease that its callback may refer to.
+                # In a function, which forgets the lease that a callback may refer to.
+                self._tell_of(number, event)
         except Closed:
             pass
         except Error as error:
             _log.error("nobody is told of lost leases any more: %s", error)
 
+    def _tell_of(self, number: int, event: Event) -> None:
+        with self._mutex:
+            on_lost = self._by_lease.pop(number, None)
+            calls = [] if on_lost is None else on_lost.calls()
+        for call in calls:
+            _call(call, event)
 
-def _call(on_lost: OnLost, event: Event) -> None:
+
+def _call(one: Call, event: Event) -> None:
     try:
-        on_lost.run(on_lost.call, event)
+        one.run(one.call, event)
     except BaseException:  # One that exits ends nobody else's calls either.
         _log.exception("the callback for the loss of %r failed", event.name)
 

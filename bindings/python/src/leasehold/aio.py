@@ -11,7 +11,8 @@ talk to the store at once (`try_acquire`, `release`, `extend`) run in threads.
 >>> asyncio.run(work())
 True
 
-A task that is cancelled while it waits leaves the queue and holds no lock.
+A task that is cancelled while it waits leaves the queue and holds no lock. `Lease.scope()` cancels a block
+when its lease is lost.
 """
 
 import asyncio
@@ -122,12 +123,12 @@ def on_lost(lease: Lease, callback: OptionalCallback) -> OptionalCallback:
     """Calls `callback` in the running event loop with an `Event` if this lease is lost, as
     `Lease.on_lost()` does in a thread. What the callback raises goes to the loop's exception handler.
 
+    To cancel what relies on the lease, use `Lease.scope()`.
+
     >>> async def work() -> None:
-    ...     task = asyncio.current_task()
-    ...     assert task is not None
     ...     async with lock as lease:
-    ...         leasehold.aio.on_lost(lease, lambda event: task.cancel())
-    ...         ...                         # cancelled when the lease is lost
+    ...         leasehold.aio.on_lost(lease, lambda event: print("lost:", event.reason))
+    ...         ...
     >>> asyncio.run(work())
     """
     run = asyncio.get_running_loop().call_soon_threadsafe

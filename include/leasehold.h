@@ -260,7 +260,8 @@ const char *leasehold_status_message(leasehold_status status);
 
 /**
  * What to do about a status, as a part of a sentence; empty for LEASEHOLD_ERR_BAD_ARGUMENT, where the
- * error itself says it. Any thread.
+ * error itself says it. An error of another status may say itself what to do, too: then its message
+ * leaves this out. Any thread.
  */
 const char *leasehold_status_advice(leasehold_status status);
 

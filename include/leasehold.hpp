@@ -90,6 +90,9 @@ class lock;
 class lease;
 class events;
 struct event;
+namespace detail {
+class particulars;
+}
 
 /* ---- Errors, outcomes, times ----------------------------------------------------------------- */
 
@@ -111,6 +114,10 @@ public:
     bool is_retriable() const noexcept { return leasehold_status_is_retriable(status_); }
 
 private:
+    friend class detail::particulars;
+    /** With the sentence that the library has for it. */
+    error(leasehold_status status, const char *message, std::string_view detail);
+
     leasehold_status status_;
     std::shared_ptr<const std::string> detail_; // shared: copying an exception must not throw
 };
@@ -763,12 +770,17 @@ inline std::size_t handle_count() noexcept { return leasehold_handle_count(); }
 
 static_assert(forever.count() == LEASEHOLD_FOREVER, "the library's word for no limit");
 
+inline error::error(leasehold_status status, const char *message, std::string_view detail)
+    : std::runtime_error{message}, status_{status},
+      detail_{std::make_shared<const std::string>(detail)} {}
+
 inline error::error(leasehold_status status, std::string_view detail)
-    : std::runtime_error{std::string{leasehold_status_message(status)} +
-                         (detail.empty() ? "" : ": ") + std::string{detail} +
-                         (*leasehold_status_advice(status) ? "; " : "") +
-                         leasehold_status_advice(status)},
-      status_{status}, detail_{std::make_shared<const std::string>(detail)} {}
+    : error{status,
+            (std::string{leasehold_status_message(status)} + (detail.empty() ? "" : ": ") +
+             std::string{detail} + (*leasehold_status_advice(status) ? "; " : "") +
+             leasehold_status_advice(status))
+                .c_str(),
+            detail} {}
 
 inline std::int64_t time_span::whole(long double ms) noexcept {
     constexpr long double most = 9223372036854775807.0L;
@@ -793,7 +805,8 @@ public:
     leasehold_error **out() noexcept { return &error_; }
 
     [[noreturn]] void raise(leasehold_status status) const {
-        throw error{status, leasehold_error_detail(error_)};
+        if (error_ == nullptr) throw error{status};
+        throw error{status, leasehold_error_message(error_), leasehold_error_detail(error_)};
     }
     void check(leasehold_status status) const {
         if (status != LEASEHOLD_OK) raise(status);

@@ -235,6 +235,11 @@ impl Error {
         self.kind.is_retriable()
     }
 
+    /// Whether the detail says what to do, so that the advice of the kind is left out.
+    pub(crate) fn is_mended(&self) -> bool {
+        self.is_mended
+    }
+
     /// The detail of this failure, without the sentences of its kind. It may be empty.
     pub fn detail(&self) -> &str {
         &self.detail
@@ -246,7 +251,7 @@ impl fmt::Display for Error {
         let [_, what, advice] = self.kind.texts();
         let colon = if self.detail.is_empty() { "" } else { ": " };
         write!(f, "{what}{colon}{}", self.detail)?;
-        if self.is_mended || advice.is_empty() { Ok(()) } else { write!(f, "; {advice}") }
+        if self.is_mended() || advice.is_empty() { Ok(()) } else { write!(f, "; {advice}") }
     }
 }
 

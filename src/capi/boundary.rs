@@ -5,14 +5,14 @@
 //! what it says, goes to the log callback (the text may hold anything, a name or a URL).
 
 use std::cell::{Cell, RefCell};
-use std::ffi::{CStr, c_char};
+use std::ffi::c_char;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::bytes::{CBytes, one_line};
 use super::failure::{
-    self, Failure, LEASEHOLD_BUSY, LEASEHOLD_ERR_PANIC, LEASEHOLD_INTERRUPTED, LEASEHOLD_OK,
+    Failure, LEASEHOLD_BUSY, LEASEHOLD_ERR_PANIC, LEASEHOLD_INTERRUPTED, LEASEHOLD_OK,
     LEASEHOLD_TIMEOUT, bad, leasehold_status, panic_point,
 };
 use super::table::{self, Handled};
@@ -31,14 +31,10 @@ impl Handled for leasehold_error {}
 
 impl leasehold_error {
     pub(super) fn new(failure: Failure) -> leasehold_error {
-        let Failure { status, detail } = failure;
-        let [_, what, advice] = failure::texts(status).map(CStr::to_string_lossy);
-        let colon = if detail.is_empty() { "" } else { ": " };
-        let semicolon = if advice.is_empty() { "" } else { "; " };
         leasehold_error {
-            status,
-            message: CBytes::new(one_line(&format!("{what}{colon}{detail}{semicolon}{advice}"))),
-            detail: CBytes::new(one_line(&detail)),
+            status: failure.status,
+            message: CBytes::new(one_line(&failure.message())),
+            detail: CBytes::new(one_line(&failure.detail)),
         }
     }
 }

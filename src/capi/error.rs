@@ -19,7 +19,8 @@ pub extern "C" fn leasehold_status_message(status: leasehold_status) -> *const c
 }
 
 /// What to do about a status, as a part of a sentence; empty for LEASEHOLD_ERR_BAD_ARGUMENT, where the
-/// error itself says it. Any thread.
+/// error itself says it. An error of another status may say itself what to do, too: then its message
+/// leaves this out. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn leasehold_status_advice(status: leasehold_status) -> *const c_char {
     boundary::value(c"".as_ptr(), || Ok(texts(status)[2].as_ptr()))

@@ -1,5 +1,6 @@
 //! What a call says (0, an outcome or an error), and why it failed.
 
+use std::borrow::Cow;
 use std::ffi::CStr;
 
 use crate::error::{Error, ErrorKind};
@@ -149,11 +150,22 @@ pub(super) struct Failure {
     pub(super) status: leasehold_status,
     /// What is special about it; may be empty.
     pub(super) detail: String,
+    /// The detail says what to do, so that the advice of the status is left out.
+    is_mended: bool,
 }
 
 impl Failure {
     pub(super) fn new(status: leasehold_status, detail: impl Into<String>) -> Failure {
-        Failure { status, detail: detail.into() }
+        Failure { status, detail: detail.into(), is_mended: false }
+    }
+
+    /// What went wrong and what to do about it.
+    pub(super) fn message(&self) -> String {
+        let [_, what, advice] = texts(self.status).map(CStr::to_string_lossy);
+        let colon = if self.detail.is_empty() { "" } else { ": " };
+        let advice = if self.is_mended { Cow::default() } else { advice };
+        let semicolon = if advice.is_empty() { "" } else { "; " };
+        format!("{what}{colon}{}{semicolon}{advice}", self.detail)
     }
 }
 
@@ -163,7 +175,8 @@ impl From<Error> for Failure {
             (ErrorKind::Closed, "") => "the client is closed",
             (_, detail) => detail,
         };
-        Failure::new(of(error.kind()), detail)
+        let is_mended = error.is_mended();
+        Failure { is_mended, ..Failure::new(of(error.kind()), detail) }
     }
 }
 

@@ -256,7 +256,7 @@ static void *read_until_closed(void *with)
         leasehold_status status =
             leasehold_events_next_within(reader->events, LEASEHOLD_FOREVER, &event, &problem);
         if (status != LEASEHOLD_OK) {
-            expect(__FILE__, __LINE__, "next", LEASEHOLD_ERR_CLOSED, status);
+            expect(__FILE__, __LINE__, "next", false, LEASEHOLD_ERR_CLOSED, status);
             return NULL;
         }
         reader->read++;

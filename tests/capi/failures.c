@@ -56,8 +56,12 @@ static void c13_a_server_that_speaks_another_language_is_a_protocol_error(void)
     struct stranger stranger = stranger_start("SSH-2.0-OpenSSH_9.2p1\r\n");
     snprintf(url, sizeof url, "redis://127.0.0.1:%d", stranger.port);
     leasehold_client *client = open_client_with(url, 300);
-    EXPECT(LEASEHOLD_ERR_PROTOCOL, leasehold_client_ping(client, &problem));
-    take_fails(client, LEASEHOLD_ERR_PROTOCOL, "n");
+    EXPECT_MENDED(LEASEHOLD_ERR_PROTOCOL, leasehold_client_ping(client, &problem));
+    leasehold_lock *lock = make_lock(client, "n");
+    leasehold_lease *lease = UNTOUCHED;
+    EXPECT_MENDED(LEASEHOLD_ERR_PROTOCOL, leasehold_lock_try_acquire(lock, &lease, &problem));
+    CHECK(lease == UNTOUCHED);
+    leasehold_lock_free(lock);
     leasehold_client_free(client);
     /* Nor does it speak TLS. */
     snprintf(url, sizeof url, "rediss://127.0.0.1:%d", stranger.port);

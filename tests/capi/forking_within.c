@@ -62,12 +62,12 @@ static void c8_a_child_that_is_forked_during_a_wait_does_not_go_on_waiting(struc
         leasehold_status status = leasehold_lock_acquire_within(lock, LEASEHOLD_FOREVER, fork_once,
                                                                 &asked, &lease, &problem);
         if (asked.is_child) {
-            expect(__FILE__, __LINE__, "acquire", LEASEHOLD_ERR_FORKED, status);
+            expect(__FILE__, __LINE__, "acquire", false, LEASEHOLD_ERR_FORKED, status);
             CHECK(lease == UNTOUCHED);
             _exit(0);
         }
         CHECK_INT(0, exit_code_of(asked.pid));
-        expect(__FILE__, __LINE__, "acquire", LEASEHOLD_INTERRUPTED, status);
+        expect(__FILE__, __LINE__, "acquire", false, LEASEHOLD_INTERRUPTED, status);
     }
     crowd.over = true;
     for (int i = 0; i < 3; i++) finish(threads[i]);

@@ -121,6 +121,16 @@ static void an_error_tells_what_happened_and_what_to_do(void)
     leasehold_error_free(error);
 }
 
+static void c13_an_error_that_says_itself_what_to_do_says_nothing_else(void)
+{
+    leasehold_client *client;
+    EXPECT(LEASEHOLD_OK,
+           leasehold_client_open("unix:///nowhere/at/all", LEASEHOLD_NUL, &client, &problem));
+    EXPECT_MENDED(LEASEHOLD_ERR_REFUSED, leasehold_client_ping(client, &problem));
+    CHECK_CONTAINS(": there is no socket /nowhere/at/all: start the server", said);
+    leasehold_client_free(client);
+}
+
 static void no_error_says_so(void)
 {
     CHECK_INT(LEASEHOLD_OK, leasehold_error_status(NULL));
@@ -301,6 +311,7 @@ int main(int argc, char **argv)
     TEST(c13_the_numbers_of_statuses_are_part_of_the_interface);
     TEST(a_number_that_is_no_status_is_called_unlisted);
     TEST(an_error_tells_what_happened_and_what_to_do);
+    TEST(c13_an_error_that_says_itself_what_to_do_says_nothing_else);
     TEST(no_error_says_so);
     ON_EACH_STORE(an_error_is_written_by_every_call_and_never_read);
     TEST(durations_are_read_as_people_write_them);

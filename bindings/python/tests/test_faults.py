@@ -121,6 +121,15 @@ def test_nobody_listens(own_server: Server, name: str) -> None:
             assert str(own_server.port) in str(caught.value)
 
 
+def test_an_error_says_once_what_to_do() -> None:
+    with leasehold.connect("unix:///nowhere/at/all") as client:
+        with pytest.raises(leasehold.Refused) as caught:
+            client.ping()
+    said = caught.value
+    assert "there is no socket /nowhere/at/all: start the server" in said.detail
+    assert str(said) == f"the store cannot be reached: {said.detail}"
+
+
 def test_a_wait_outlasts_a_restart(own_server: Server, name: str, until: Until) -> None:
     client = leasehold.connect(own_server.url, io_timeout=0.3)
     lease = client.lock(name).acquire()

@@ -30,6 +30,10 @@ TEST(client_opens_before_its_server) {
     const leasehold::error refused = THROWS(LEASEHOLD_ERR_REFUSED, client.ping());
     CHECK(refused.is_retriable());
     EQUAL(refused.name(), std::string_view{"refused"});
+    // Its detail says what to do, in place of the advice of its status.
+    CHECK(contains(refused.detail(), ": start the server"));
+    EQUAL(std::string{refused.what()},
+          leasehold_status_message(LEASEHOLD_ERR_REFUSED) + (": " + refused.detail()));
     THROWS(LEASEHOLD_ERR_REFUSED, client.lock("name").try_acquire());
 }
 

@@ -38,7 +38,11 @@ _Noreturn void fail_at(const char *file, int line, const char *format, ...)
  * stays in `said` until the next EXPECT of this thread.
  */
 #define EXPECT(expected, call)                                                                     \
-    expect(__FILE__, __LINE__, #call, (expected), (problem = UNTOUCHED, (call)))
+    expect(__FILE__, __LINE__, #call, false, (expected), (problem = UNTOUCHED, (call)))
+
+/* The same of an error whose detail says what to do: the advice of its status is left out. */
+#define EXPECT_MENDED(expected, call)                                                              \
+    expect(__FILE__, __LINE__, #call, true, (expected), (problem = UNTOUCHED, (call)))
 
 extern _Thread_local leasehold_error *problem;
 extern _Thread_local char said[512];
@@ -52,7 +56,7 @@ void check_text(const char *file, int line, const char *what, const char *expect
 void check_contains(const char *file, int line, const char *piece, const char *text);
 void check_status(const char *file, int line, const char *what, leasehold_status expected,
                   leasehold_status actual);
-void expect(const char *file, int line, const char *what, leasehold_status expected,
+void expect(const char *file, int line, const char *what, bool is_mended, leasehold_status expected,
             leasehold_status actual);
 
 /* Where fail_at() writes its reason; the standard error otherwise. */

@@ -111,6 +111,14 @@ class RedisStoreTest extends StoreContract {
     }
 
     @Test
+    void anErrorSaysOnceWhatToDo() {
+        try (var client = LeaseholdClient.connect("unix:///nowhere/at/all")) {
+            String said = assertThrows(LeaseholdException.class, client::ping).getMessage();
+            assertTrue(said.endsWith("unix_socket_directories)"), said);
+        }
+    }
+
+    @Test
     void badUrlsAreRefusedWithoutTheirPassword() {
         var bad = assertThrows(
                 LeaseholdException.class, () -> LeaseholdClient.connect("redis://u:hunter2@localhost?colour=red"));

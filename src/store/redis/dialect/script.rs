@@ -35,11 +35,13 @@ impl Script {
         Script { source, digest: OnceBox::new(), is_guarded: false, follower: None }
     }
 
-    /// How much of the text is no comment line. No string in a script may have a line that looks like one.
+    /// How much of the text is no comment line. A line that only looks like one, inside of a string or of a
+    /// comment that began before, would be lost: a script that has either does not compile.
     pub(in crate::store) const fn code_length(text: &str) -> usize {
         let (mut rest, mut length) = (text.as_bytes(), 0);
         while !rest.is_empty() {
             let (line, others) = rest.split_at(line_length(rest));
+            assert!(!may_go_on(line), "a string or a comment of a script may not go on in the next line");
             length += if is_comment(line) { 0 } else { line.len() };
             rest = others;
         }
@@ -112,6 +114,22 @@ const fn is_comment(line: &[u8]) -> bool {
     matches!(line.trim_ascii_start(), [b'-', b'-', ..])
 }
 
+/// Whether a string or a comment of Lua may begin in this line that does not end in it: a long bracket (`[[`,
+/// `[=[`), or a backslash in front of the end of the line or of a `z`.
+const fn may_go_on(line: &[u8]) -> bool {
+    if is_comment(line) {
+        return matches!(line.trim_ascii_start(), [b'-', b'-', b'[', b'[' | b'=', ..]);
+    }
+    let mut rest = line;
+    while let [first, others @ ..] = rest {
+        if matches!((*first, others), (b'[', [b'[' | b'=', ..]) | (b'\\', [b'\r' | b'\n' | b'z', ..])) {
+            return true;
+        }
+        rest = others;
+    }
+    false
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -126,6 +144,25 @@ mod tests {
         let is_code = |line: &&str| !line.trim_start().starts_with("--");
         assert!(text.lines().any(|line| !is_code(&line)));
         assert!(ALL.source.lines().eq(text.lines().filter(is_code)));
+    }
+
+    #[test]
+    fn a_script_in_which_a_line_only_looks_like_a_comment_does_not_compile() {
+        let compiles = |text: &str| std::panic::catch_unwind(|| Script::code_length(text)).is_ok();
+        for text in [
+            "--[[\nreturn 1\n--]]\nreturn 2",
+            "--[==[\n-- so\n]==]",
+            "return 1 --[[ and\n-- so ]]",
+            "return [[\n-- a text\n]]",
+            "return [=[\n--\n]=]",
+            "return 'a\\\n-- a text'",
+            "return 'a\\z\n  -- a text'",
+        ] {
+            assert!(!compiles(text), "{text}");
+        }
+        for text in ["--[ [[", "-- a [[ b ]]\nreturn a[b[1]] -- '--'", "return '\\n--', '^[%[]'"] {
+            assert!(compiles(text), "{text}");
+        }
     }
 
     #[test]

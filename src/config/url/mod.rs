@@ -26,6 +26,7 @@ use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
 
+use self::scheme::{Kind, Scheme};
 use super::nearest::nearest;
 use super::{Config, StoreConfig, bad, parse_duration};
 use crate::error::Error;
@@ -36,34 +37,39 @@ pub(super) use quorum::split;
 pub(super) fn parse(urls: &[&str]) -> Result<Config, Error> {
     let [url] = urls else { return quorum::read(urls) };
     let mut parts = Parts::read(url)?;
-    let store = match parts.scheme {
+    let store = match parts.kind {
+        Kind::Redis(form) => StoreConfig::Redis(Box::new(server::read(&mut parts, form)?)),
         #[cfg(feature = "memory")]
-        "memory" if cfg!(feature = "memory") => StoreConfig::Memory(memory::read(&parts)?),
-        "sqlite" if cfg!(feature = "sqlite") => StoreConfig::Sqlite(file::read(&mut parts)?),
+        Kind::Memory if cfg!(feature = "memory") => StoreConfig::Memory(memory::read(&parts)?),
+        Kind::Sqlite if cfg!(feature = "sqlite") => StoreConfig::Sqlite(file::read(&mut parts)?),
         #[cfg(feature = "postgres")]
-        "postgres" if cfg!(feature = "postgres") => {
+        Kind::Postgres if cfg!(feature = "postgres") => {
             StoreConfig::Postgres(Box::new(postgres::read(&mut parts)?))
         }
         #[cfg(feature = "mysql")]
-        "mysql" if cfg!(feature = "mysql") => {
+        Kind::Mysql if cfg!(feature = "mysql") => {
             StoreConfig::Mysql(Box::new(mysql::read(&mut parts)?))
         }
         #[cfg(feature = "zookeeper")]
-        "zookeeper" if cfg!(feature = "zookeeper") => {
+        Kind::Zookeeper if cfg!(feature = "zookeeper") => {
             StoreConfig::Zookeeper(Box::new(zookeeper::read(&mut parts)?))
         }
         #[cfg(feature = "etcd")]
-        "etcd" | "etcds" if cfg!(feature = "etcd") => {
+        Kind::Etcd if cfg!(feature = "etcd") => {
             StoreConfig::Etcd(Box::new(etcd::read(&mut parts)?))
         }
-        feature @ ("memory" | "mysql" | "sqlite" | "postgres" | "zookeeper" | "etcd" | "etcds") => {
-            let feature = if feature == "etcds" { "etcd" } else { feature };
+        Kind::Memory
+        | Kind::Sqlite
+        | Kind::Postgres
+        | Kind::Mysql
+        | Kind::Zookeeper
+        | Kind::Etcd => {
+            let feature = if parts.scheme == "etcds" { "etcd" } else { parts.scheme };
             return Err(bad(format!(
                 "{feature} needs leasehold built with its feature '{feature}'; for Redis give a \
                  URL such as redis://127.0.0.1"
             )));
         }
-        _ => StoreConfig::Redis(Box::new(server::read(&mut parts)?)),
     };
     parts.settle(Config::new(store))
 }
@@ -71,6 +77,7 @@ pub(super) fn parse(urls: &[&str]) -> Result<Config, Error> {
 /// A URL, taken apart.
 struct Parts<'a> {
     scheme: &'static str,
+    kind: Kind,
     body: &'a str,
     /// What looks like parameters may be the end of a password.
     is_dubious: bool,
@@ -101,7 +108,8 @@ const SETTINGS: [Setting; 11] = [
 
 impl<'a> Parts<'a> {
     fn read(url: &'a str) -> Result<Parts<'a>, Error> {
-        let (scheme, rest) = scheme::split(url).ok_or_else(|| scheme::missing(url))?;
+        let (Scheme { name: scheme, kind }, rest) =
+            scheme::split(url).ok_or_else(|| scheme::missing(url))?;
         let (body, query) = rest.split_once('?').unwrap_or((rest, ""));
         let is_dubious = query.contains('@') && !body.contains('@');
         let has_password = query.contains("password=");
@@ -113,7 +121,7 @@ impl<'a> Parts<'a> {
         }
         // What nobody sees would name another prefix or another file.
         let is_unseen = |character: char| character.is_control() || character.is_whitespace();
-        let has_spaces = scheme::is_path(scheme) && body.trim() == body;
+        let has_spaces = kind.is_path() && body.trim() == body;
         // A secret that was read from a file has one.
         if url.ends_with(['\n', '\r']) {
             return Err(bad(
@@ -142,7 +150,7 @@ impl<'a> Parts<'a> {
             }
             given.push((key, decode("parameter", value)?));
         }
-        Ok(Parts { scheme, body, is_dubious, has_password, given, known: Vec::new() })
+        Ok(Parts { scheme, kind, body, is_dubious, has_password, given, known: Vec::new() })
     }
 
     fn take<T>(
@@ -201,7 +209,8 @@ const ESCAPED: &str = " (an '&' in a password is written as %26)";
 /// Whether somebody who wrote this may have meant a store.
 pub(super) fn is_likely(text: &str) -> bool {
     let is_place = |place: &str| scheme::is_place(place) && place.contains("6379");
-    scheme::split(text).is_some_and(|(name, rest)| scheme::is_path(name) || rest.starts_with("//"))
+    scheme::split(text)
+        .is_some_and(|(scheme, rest)| scheme.kind.is_path() || rest.starts_with("//"))
         || text.split(',').all(is_place)
 }
 

@@ -2,7 +2,8 @@
 
 use std::net::IpAddr;
 
-use super::{Parts, scheme, server};
+use super::scheme::{self, Kind};
+use super::{Parts, server};
 use crate::config::{Address, Config, RedisConfig, Servers, StoreConfig, bad};
 use crate::error::Error;
 
@@ -59,19 +60,22 @@ pub(super) fn read(urls: &[&str]) -> Result<Config, Error> {
 
 fn member(url: &str, is_last: bool) -> Result<(RedisConfig, Parts<'_>), Error> {
     let mut parts = Parts::read(url)?;
-    if parts.scheme == "sqlite" {
-        return Err(bad("a file is of one machine; the members of a quorum are servers"));
-    }
-    if parts.scheme.starts_with("etcd") {
-        return Err(bad(
-            "the members of a quorum are Redis servers; those of an etcd stand in one URL, \
-             as in etcd://a,b,c",
-        ));
-    }
-    if !scheme::is_redis(parts.scheme) {
-        return Err(bad("the members of a quorum are Redis servers"));
-    }
-    let member = server::read(&mut parts)?;
+    let form = match parts.kind {
+        Kind::Redis(form) => form,
+        Kind::Sqlite => {
+            return Err(bad("a file is of one machine; the members of a quorum are servers"));
+        }
+        Kind::Etcd => {
+            return Err(bad(
+                "the members of a quorum are Redis servers; those of an etcd stand in one URL, \
+                 as in etcd://a,b,c",
+            ));
+        }
+        Kind::Memory | Kind::Postgres | Kind::Mysql | Kind::Zookeeper => {
+            return Err(bad("the members of a quorum are Redis servers"));
+        }
+    };
+    let member = server::read(&mut parts, form)?;
     if !is_last {
         parts.finish()?;
     }

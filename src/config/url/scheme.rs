@@ -6,27 +6,60 @@ use crate::config::nearest::nearest;
 use crate::config::{TlsWords, bad};
 use crate::error::Error;
 
-const SCHEMES: [&str; 15] = [
-    "redis",
-    "rediss",
-    "unix",
-    "redis+unix",
-    "redis+sentinel",
-    "rediss+sentinel",
-    "redis+cluster",
-    "rediss+cluster",
-    "sqlite",
-    "memory",
-    "postgres",
-    "mysql",
-    "zookeeper",
-    "etcd",
-    "etcds",
+/// A scheme, in lower case and as this library says it.
+#[derive(Clone, Copy)]
+pub(super) struct Scheme {
+    pub(super) name: &'static str,
+    pub(super) kind: Kind,
+}
+
+/// What the URLs of a scheme lead to. Whatever differs between kinds is a `match` without a `_` arm, so that
+/// the compiler finds each place that a new one needs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    Redis(Form),
+    Sqlite,
+    Memory,
+    Postgres,
+    Mysql,
+    Zookeeper,
+    Etcd,
+}
+
+/// How a Redis is found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Form {
+    Host,
+    Socket,
+    Sentinel,
+    Cluster,
+}
+
+const fn scheme(name: &'static str, kind: Kind) -> Scheme {
+    Scheme { name, kind }
+}
+
+pub(super) const SCHEMES: [Scheme; 15] = [
+    scheme("redis", Kind::Redis(Form::Host)),
+    scheme("rediss", Kind::Redis(Form::Host)),
+    scheme("unix", Kind::Redis(Form::Socket)),
+    scheme("redis+unix", Kind::Redis(Form::Socket)),
+    scheme("redis+sentinel", Kind::Redis(Form::Sentinel)),
+    scheme("rediss+sentinel", Kind::Redis(Form::Sentinel)),
+    scheme("redis+cluster", Kind::Redis(Form::Cluster)),
+    scheme("rediss+cluster", Kind::Redis(Form::Cluster)),
+    scheme("sqlite", Kind::Sqlite),
+    scheme("memory", Kind::Memory),
+    scheme("postgres", Kind::Postgres),
+    scheme("mysql", Kind::Mysql),
+    scheme("zookeeper", Kind::Zookeeper),
+    scheme("etcd", Kind::Etcd),
+    scheme("etcds", Kind::Etcd),
 ];
 
-/// The scheme of a URL, in lower case and with redis for valkey, postgres for
+/// The scheme of a URL, read in any case and with redis for valkey, postgres for
 /// postgresql and mysql for mariadb, and what is behind its colon.
-pub(super) fn split(url: &str) -> Option<(&'static str, &str)> {
+pub(super) fn split(url: &str) -> Option<(Scheme, &str)> {
     let (given, rest) = url.split_once(':')?;
     let given = given.to_ascii_lowercase();
     let given = given.strip_prefix("valkey").map_or(given.clone(), |rest| format!("redis{rest}"));
@@ -35,16 +68,22 @@ pub(super) fn split(url: &str) -> Option<(&'static str, &str)> {
         "mariadb" => "mysql",
         given => given,
     };
-    SCHEMES.into_iter().find(|known| *known == given).map(|known| (known, rest))
+    SCHEMES.into_iter().find(|known| known.name == given).map(|known| (known, rest))
 }
 
-/// Whether a path of this machine comes next.
-pub(super) fn is_path(scheme: &str) -> bool {
-    matches!(scheme, "unix" | "redis+unix" | "sqlite")
-}
-
-pub(super) fn is_redis(scheme: &str) -> bool {
-    scheme.starts_with("redis") || scheme == "unix"
+impl Kind {
+    /// Whether a path of this machine comes next.
+    pub(super) fn is_path(self) -> bool {
+        match self {
+            Kind::Redis(Form::Socket) | Kind::Sqlite => true,
+            Kind::Redis(Form::Host | Form::Sentinel | Form::Cluster)
+            | Kind::Memory
+            | Kind::Postgres
+            | Kind::Mysql
+            | Kind::Zookeeper
+            | Kind::Etcd => false,
+        }
+    }
 }
 
 /// What others write in the place of our schemes, and what to write instead.
@@ -88,7 +127,10 @@ pub(super) fn missing(url: &str) -> Error {
         return bad(format!("the URL has no scheme; did you mean {}?", meant.join(",")));
     }
     let near = url.split_once("://").and_then(|(given, _)| {
-        nearest(given, SCHEMES.into_iter().chain(["valkey", "valkeys", "mariadb"]))
+        nearest(
+            given,
+            SCHEMES.into_iter().map(|known| known.name).chain(["valkey", "valkeys", "mariadb"]),
+        )
     });
     if let Some(near) = near {
         return bad(format!("the URL's scheme is unknown; did you mean {near}://?"));

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::scheme::Form;
 use super::tls::by_switch;
 use super::{Parts, count, switch, text};
 use crate::config::check::check_range;
@@ -13,10 +14,10 @@ use crate::error::Error;
 const REDIS_PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
 
-pub(super) fn read(parts: &mut Parts<'_>) -> Result<RedisConfig, Error> {
+pub(super) fn read(parts: &mut Parts<'_>, form: Form) -> Result<RedisConfig, Error> {
     let is_tls = parts.scheme.starts_with("rediss");
-    let (servers, access) = match parts.scheme {
-        "redis" | "rediss" => {
+    let (servers, access) = match form {
+        Form::Host => {
             let (access, place, path) = authority(parts, true)?;
             if place.contains(',') {
                 return Err(bad("this URL has one host; several are for redis+sentinel and \
@@ -29,7 +30,7 @@ pub(super) fn read(parts: &mut Parts<'_>) -> Result<RedisConfig, Error> {
                 Access { tls, database, ..access },
             )
         }
-        "redis+cluster" | "rediss+cluster" => {
+        Form::Cluster => {
             let (access, places, path) = authority(parts, true)?;
             if database(path)? != 0 {
                 return Err(bad("a Cluster has only database 0"));
@@ -37,9 +38,8 @@ pub(super) fn read(parts: &mut Parts<'_>) -> Result<RedisConfig, Error> {
             let tls = tls(parts, is_tls)?;
             (Servers::Cluster(hosts(parts.scheme, places, REDIS_PORT)?), Access { tls, ..access })
         }
-        "redis+sentinel" | "rediss+sentinel" => sentinel(parts, is_tls)?,
-        // On a unix socket.
-        _ => {
+        Form::Sentinel => sentinel(parts, is_tls)?,
+        Form::Socket => {
             let path = super::file::path(parts.body)?
                 .ok_or_else(|| bad("the URL has no socket path; write unix:///path/to/socket"))?;
             let access = named(parts, ["user", "password", "password_file"])?;

@@ -7,6 +7,8 @@ mod mysql;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod quorum;
+#[cfg(all(kit, feature = "stores", feature = "tls"))]
+mod reference;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 #[cfg(feature = "zookeeper")]

@@ -41,7 +41,10 @@ impl Script {
         let (mut rest, mut length) = (text.as_bytes(), 0);
         while !rest.is_empty() {
             let (line, others) = rest.split_at(line_length(rest));
-            assert!(!may_go_on(line), "a string or a comment of a script may not go on in the next line");
+            assert!(
+                !may_go_on(line),
+                "a string or a comment of a script may not go on in the next line"
+            );
             length += if is_comment(line) { 0 } else { line.len() };
             rest = others;
         }
@@ -122,7 +125,10 @@ const fn may_go_on(line: &[u8]) -> bool {
     }
     let mut rest = line;
     while let [first, others @ ..] = rest {
-        if matches!((*first, others), (b'[', [b'[' | b'=', ..]) | (b'\\', [b'\r' | b'\n' | b'z', ..])) {
+        if matches!(
+            (*first, others),
+            (b'[', [b'[' | b'=', ..]) | (b'\\', [b'\r' | b'\n' | b'z', ..])
+        ) {
             return true;
         }
         rest = others;

@@ -17,13 +17,13 @@ use crate::said::say;
 use crate::store::breaking::Breach;
 use crate::store::outbox::{Concern, Outbox};
 use crate::store::{
-    Holder, Identity, Lane, LockState, Outcome, Owed, Record, Reply, Request, Store, introduce,
-    no_reply,
+    BLOCK, Holder, Identity, Lane, LockState, Outcome, Owed, Record, Reply, Request, Store,
+    introduce, no_reply,
 };
 use crate::sync::{Condvar, Mutex};
 use crate::token::ClientId;
 use crate::wait::crew::Crew;
-use crate::wait::{Limits, Owe, Owing, TURNS, WaitingRoom, look_span};
+use crate::wait::{Limits, Owe, Owing, WaitingRoom, look_span};
 use crate::who::Run;
 
 pub(crate) struct Core {
@@ -58,7 +58,7 @@ impl Core {
         config: Config,
     ) -> Result<Core, Error> {
         let (spread, look) = (store.abilities().spread, look_span(config.claim_window));
-        let limits = Limits { turns: TURNS, spread, look };
+        let limits = Limits { turns: BLOCK, spread, look };
         // Beside those that ask the store: one that listens, and one that watches the clock.
         let crew = Crew::new(config.pool as usize + 2);
         Ok(Core {

@@ -52,6 +52,7 @@ use crate::token::Token;
 ///
 /// Names come without the prefix of the client's config, here and in the two other traits: each store puts
 /// [`prefix`](crate::Config::prefix) before them, or clients with different prefixes would share a lock.
+/// Prefix and name together are called the key: whatever concerns one lock is kept under the same one.
 pub(crate) trait Store: Registry + Admin + Send + Sync {
     /// Carries out `requests` in order and returns as many outcomes, in the same order.
     ///
@@ -121,6 +122,11 @@ pub(crate) trait Store: Registry + Admin + Send + Sync {
 
 /// The connections of a client on which its waiters are told, one to each server on which it has
 /// some. One of the waiting threads at a time listens here, to all of them.
+///
+/// A notice only saves time. It may come late, twice or never, and it may name a token that no longer
+/// waits: that changes nothing. A waiter that hears nothing looks at the lock by itself
+/// ([`free_in`](Store::free_in)) once in a claim window, and at least once a second. A lock that was handed
+/// to a waiter that did not hear of it is free again after a claim window.
 pub(crate) trait Listener: Send + Sync {
     /// Whether notices about a name reach us, as far as is known. Only then do waiters take places.
     fn are_open(&self, name: &[u8]) -> bool;
@@ -133,20 +139,38 @@ pub(crate) trait Listener: Send + Sync {
 
     fn are_any_open(&self) -> bool;
 
-    /// Opens them for a name: connects, subscribes, and has that acknowledged, by the deadline; also
-    /// while somebody listens to others. Tells which server is heard now. An error of a kind that is
-    /// not retriable means that this server does not let us listen, as far as it can be believed
-    /// for [`REFUSED`]; others may.
+    /// Opens them for a name: connects, subscribes, and has that acknowledged, by the deadline. Returns
+    /// which server is heard now, at once where that is so already. One thread at a time calls it, also
+    /// while another one is in [`hear`](Listener::hear), which hears the new connection from then on.
+    ///
+    /// Once it has returned, each notice about the name comes out of `hear`, or an error does. What was
+    /// sent before is lost: its caller has the first waiter of each name that was not open ask again.
+    ///
+    /// An error of a kind that is not retriable means that this server does not let us listen, as far as
+    /// it can be believed for [`REFUSED`]; others may.
     fn open(&self, name: &[u8], deadline: Deadline) -> Result<ServerId, Error>;
 
-    /// The notices that come by `until`, each with who sent it; returns as soon as there is one.
-    /// After an error some are closed, and messages were lost: every waiter has to ask once they
-    /// are open again.
+    /// The notices that have come, each with who sent it. Waits for the first one until `until`, and
+    /// returns none if that passes; those that lie there already are returned even if it has passed.
+    ///
+    /// Returns an error at once when a connection ends, when none is open, and when [`close`](Listener::close)
+    /// is called. Then some are closed, and notices may be lost. Its caller has the first waiter of each
+    /// name ask again of which not [every message](Listener::are_all_open) comes any more.
     fn hear(&self, until: Moment) -> Result<Vec<(Teller, Notice)>, Error>;
 
     /// Closes them for good; a thread that listens returns with an error at once.
     fn close(&self);
 }
+
+/// How many fences a hand-over reserves, and a take of a client in which several threads wait. They are a
+/// *block*: one number after the other, of which the *first fence* of the grant is the smallest. Each turn of
+/// that client under the grant has the next one, and costs the store nothing. A give tells which one was
+/// used last, and the store may grant those behind it again.
+///
+/// So many turns one client can have in a row while another one waits, and a hand-over is two or three
+/// commands: with 64, a crowd of threads costs less than one command in twenty turns. A take may be
+/// granted fewer than it asks for: files and ZooKeeper grant one. Scripts and statements have the number, too.
+pub(crate) const BLOCK: u32 = 64;
 
 /// How long a server that did not let us listen is not asked again. It may do so later.
 pub(crate) const REFUSED: Duration = Duration::from_secs(60);
@@ -169,7 +193,7 @@ pub(crate) struct Teller {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Notice {
     /// The lock is the token's, for `span` from the server's moment (its clock in microseconds)
-    /// on, under a block of fences from this one on.
+    /// on, under a [block](BLOCK) of so many fences from this one on.
     Granted { name: Vec<u8>, token: Token, fence: u64, block: u32, server: u64, span: Duration },
     /// The lock that the token waits for is free, for the first that asks.
     Free { name: Vec<u8>, token: Token },
@@ -284,13 +308,32 @@ pub(crate) struct Owed {
 /// One thing asked of a store.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Request<'a> {
-    /// Take the lock for `token` if it is free, with `block` fences.
+    /// Take the lock for `token` if it is free, with a [block](BLOCK) of as many fences, or fewer.
     Take { name: &'a [u8], token: Token, ttl: Duration, place: Place, block: u32 },
-    /// Make a lock that is `token`'s, under the grant of this fence, last for `ttl` from now on.
+    /// Make a lock that is `token`'s last for `ttl` from now on. Its fences stay as they are, except that
+    /// a [pass](Reach::Pass) leaves only the one that it names.
+    ///
+    /// `fence` is one of the grant's. A pass under another one is [`NotMine`](Reply::NotMine). For the
+    /// other reaches a store may leave the comparison out: only a late copy of its take gives a token a
+    /// second grant, and only once the first one is over, whose validity no answer raises any more. (If
+    /// the first one was broken or forgotten too early, its holder may go on under its old fence. No
+    /// other token has the lock meanwhile, and whoever compares fences rejects it.)
     Extend { name: &'a [u8], token: Token, fence: u64, ttl: Duration, reach: Reach },
     /// Give up `token`: its place among the waiters, and the lock if it is its own, for the first
-    /// living waiter. `fence` is the last one that was used under it, or 0 where none was; `ttl` is
+    /// living waiter. A give that finds the lock free while others wait hands it over as well. `ttl` is
     /// the ttl that its takes asked for, by which the store finds its place.
+    ///
+    /// `fence` is the last one that was used under the token: the rest of the [block](BLOCK) goes back. It
+    /// is 0 where none was used, or none is known, as after a take that brought no answer: then the store
+    /// compares none, and none goes back. The grant of a lease that was detached or attached has only the
+    /// fence under which it was [passed](Reach::Pass).
+    ///
+    /// - [`Given`](Reply::Given): the lock was the token's, under that fence, or under any with 0.
+    /// - [`NotMine`](Reply::NotMine): the token only waited; its ttl was over; or the lock was passed or
+    ///   granted to another token, and stays that token's.
+    /// - `NotMine` as well where the token has the lock under other fences: the lock is freed all the same.
+    ///   A late copy of its take has brought that grant, and nobody relies on it. A store in which no take
+    ///   comes that late need not compare.
     Give { name: &'a [u8], token: Token, fence: u64, ttl: Duration },
 }
 
@@ -320,7 +363,7 @@ pub(crate) enum Place {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Reach {
     /// The lock's ttl, never making it shorter: an extension that was delayed on its way can then
-    /// not cut a validity that a later one has promised.
+    /// not cut a validity that a later one has promised. Only the ttl grows, never the block of fences.
     Grow,
     /// The same, and what the store keeps beside the lock as well: how a lock is claimed that was
     /// handed over, and what is done once in an hour.
@@ -368,7 +411,7 @@ pub(crate) enum Reply {
     Busy { free_in: Duration, ticket: u64, rank: u32, ours: bool },
     /// The lock is the token's for the ttl that was asked for.
     Extended,
-    /// The lock was the token's and is free now.
+    /// The lock was the token's, and is free or a waiter's now.
     Given,
     /// The lock is not the token's.
     NotMine,

@@ -14,7 +14,7 @@ mod store_place;
 pub use backoff::Backoff;
 pub(crate) use backoff::Pace;
 pub(crate) use check::Check;
-pub(crate) use plan::{Ask, Ending, Limits, Next, Owe, TURNS, Turn, Validity};
+pub(crate) use plan::{Ask, Ending, Limits, Next, Owe, Turn, Validity};
 pub(crate) use room::{Owing, Sleep, Waiter, WaitingRoom};
 pub(crate) use store_place::look_span;
 

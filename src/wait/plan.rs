@@ -5,9 +5,6 @@ use std::time::Duration;
 use crate::clock::Moment;
 use crate::token::Token;
 
-/// As many fences as a hand-over brings.
-pub(crate) const TURNS: u32 = 64;
-
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Limits {
     /// The most turns under one grant, and the number of fences that are asked for.

@@ -24,8 +24,6 @@ const NOTES: &[u8] = b"leasehold/note/";
 const CLIENTS: &[u8] = b"leasehold/client/";
 /// So many fences belong to one place.
 const FENCES: u64 = 1024;
-/// Of which so many are granted at a time at most.
-pub(super) const BLOCK: u32 = 64;
 
 #[derive(Clone)]
 pub(super) struct Name {

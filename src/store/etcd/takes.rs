@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use super::dial::transact;
-use super::keys::{self, BLOCK, Name, first_fence, is_of, is_ours, said};
+use super::keys::{self, Name, first_fence, is_of, is_ours, said};
 use super::leases::Lease;
 use super::messages::{Done, Key, Op, Txn};
 use super::own_keys::{LATE, OwnKey};
@@ -14,7 +14,7 @@ use super::wire::Wire;
 use super::{EtcdStore, UNTOLD, fault};
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
-use crate::store::{Answer, Failure, Outcome, Place, Reply};
+use crate::store::{Answer, BLOCK, Failure, Outcome, Place, Reply};
 use crate::token::Token;
 
 /// A take starts anew so often at most, since a lease had ended or its key was another than known.

@@ -12,7 +12,7 @@ use super::wire::Wire;
 use super::{EtcdStore, fault};
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
-use crate::store::{Answer, Failure, Lane, Outcome, Place, Reach, Reply, Request, millis};
+use crate::store::{Answer, BLOCK, Failure, Lane, Outcome, Place, Reach, Reply, Request, millis};
 use crate::token::Token;
 
 /// A request starts anew so often at most, since its key was another than known.
@@ -320,7 +320,7 @@ impl EtcdStore {
             return None;
         };
         let own = self.own_keys.get(token).filter(|own| own.created == ticket)?;
-        let (first, block) = (fence + 1, block.clamp(1, keys::BLOCK));
+        let (first, block) = (fence + 1, block.clamp(1, BLOCK));
         let is_left = created(first) == ticket && created(first + u64::from(block)) == ticket;
         if raw != same || created(fence) != ticket || !is_left || own.is_doubtful {
             return None;

@@ -3,11 +3,11 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use super::keys::{BLOCK, Name, first_fence, is_ours, said};
+use super::keys::{Name, first_fence, is_ours, said};
 use super::messages::{self, Done, Key, MOST_OPS, Op, Told, Txn, most_of};
 use super::proto::Message;
 use crate::clock::Moment;
-use crate::store::Notice;
+use crate::store::{BLOCK, Notice};
 use crate::token::Token;
 
 #[derive(Default)]

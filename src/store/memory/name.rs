@@ -8,11 +8,8 @@ use super::inbox::Inbox;
 use super::{KEPT, micros, reserve_fences};
 use crate::clock::Moment;
 use crate::store::breaking::{Breach, StoredGrant};
-use crate::store::{MOST_WAITERS, Notice, Reach, Reply, Seen, Waiter};
+use crate::store::{BLOCK, MOST_WAITERS, Notice, Reach, Reply, Seen, Waiter};
 use crate::token::Token;
-
-/// How many fences a waiter is granted that the lock is handed to: threads of its process may wait, too.
-const BLOCK: u32 = 64;
 
 #[derive(Default)]
 pub(super) struct Name {

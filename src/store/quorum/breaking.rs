@@ -14,13 +14,11 @@ use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
 use crate::store::breaking::{Breach, Breaches, StoredGrant};
 use crate::store::outbox::Concern;
-use crate::store::{Failure, Lane, Request};
+use crate::store::{BLOCK, Failure, Lane, Request};
 
 /// How often it is looked whether an attempt is over, and the pause between.
 const LOOKS: u32 = 4;
 const PAUSE: Duration = Duration::from_millis(5);
-/// So many fences a process asks for that has several waiters; one else.
-const BLOCK: u64 = 64;
 
 impl QuorumStore {
     pub(super) fn held_by_most(
@@ -116,7 +114,7 @@ impl QuorumStore {
 /// The first fence of a grant, as far as its last one tells. The attempt is the first, where nothing was
 /// granted beyond it; that of several turns has a block of one size. Else only the last is known.
 fn first_of(last: u64, attempt: Option<u64>) -> u64 {
-    attempt.filter(|first| last.checked_sub(*first) == Some(BLOCK - 1)).unwrap_or(last)
+    attempt.filter(|first| last.checked_sub(*first) == Some(u64::from(BLOCK) - 1)).unwrap_or(last)
 }
 
 #[cfg(test)]
@@ -125,7 +123,6 @@ mod tests {
 
     #[test]
     fn the_turns_of_one_grant_are_told_from_earlier_grants() {
-        assert_eq!(BLOCK, u64::from(crate::wait::TURNS));
         assert_eq!(first_of(1063, Some(1000)), 1000);
         for (last, attempt) in [(1000, 1000), (1062, 1000), (1064, 1000), (1000, 2000), (63, 0)] {
             let attempt = Some(attempt).filter(|attempt| *attempt != 0);

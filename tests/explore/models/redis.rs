@@ -5,14 +5,12 @@ use std::time::Duration;
 
 use super::{Channel, Held, ModelWakeup, micros};
 use crate::config::limits::MAX_FENCE;
-use crate::store::{Notice, Place, Reach, Reply, Request};
+use crate::store::{BLOCK, Notice, Place, Reach, Reply, Request};
 use crate::token::Token;
 
 /// The name that notices carry; requests for any other are taken for this one.
 pub(crate) const NAME: &[u8] = b"n";
 
-/// How many fences a waiter is granted.
-pub(crate) const BLOCK: u64 = 64;
 /// How many of those that are gone a script removes, and how many of them at once.
 const MOST: usize = 4000;
 const AT_ONCE: usize = 1000;
@@ -283,7 +281,7 @@ impl ModelServer {
             }
             let entry = self.queue.remove(0);
             let first = run.now.max(*last + 1);
-            *last = (first + BLOCK - 1).min(MAX_FENCE);
+            *last = (first + u64::from(BLOCK) - 1).min(MAX_FENCE);
             let grant = Some((entry.token, first));
             self.side = Some(Side { last: *last, grant, queued: true });
             let span = if self.flaws.full_ttl_at_hand_over {

@@ -8,23 +8,25 @@ use crate::config::url::scheme::SCHEMES;
 /// Each scheme with a URL that may have all of its keys, and the parts of docs/reference/urls.md that list
 /// them.
 const DOCUMENTED: [(&str, &str, &[&str]); SCHEMES.len()] = [
-    ("redis", "redis://h?", &["Redis and Valkey"]),
-    ("rediss", "rediss://h?", &["Redis and Valkey"]),
-    ("unix", "unix:/s?", &["Redis and Valkey"]),
-    ("redis+unix", "redis+unix:/s?", &["Redis and Valkey"]),
-    ("redis+sentinel", "redis+sentinel://h/m?", &["Sentinel"]),
-    ("rediss+sentinel", "rediss+sentinel://h/m?", &["Sentinel", "Redis and Valkey"]),
-    ("redis+cluster", "redis+cluster://h?", &["Cluster"]),
-    ("rediss+cluster", "rediss+cluster://h?", &["Cluster", "Redis and Valkey"]),
+    ("redis", "redis://h?", &[OF_SERVERS, "Redis and Valkey"]),
+    ("rediss", "rediss://h?", &[OF_SERVERS, "Redis and Valkey"]),
+    ("unix", "unix:/s?", &[OF_SERVERS, "Redis and Valkey"]),
+    ("redis+unix", "redis+unix:/s?", &[OF_SERVERS, "Redis and Valkey"]),
+    ("redis+sentinel", "redis+sentinel://h/m?", &[OF_SERVERS, "Sentinel"]),
+    ("rediss+sentinel", "rediss+sentinel://h/m?", &[OF_SERVERS, "Sentinel", "Redis and Valkey"]),
+    ("redis+cluster", "redis+cluster://h?", &[OF_SERVERS, "Cluster"]),
+    ("rediss+cluster", "rediss+cluster://h?", &[OF_SERVERS, "Cluster", "Redis and Valkey"]),
     ("sqlite", "sqlite:/f?", &["SQLite"]),
     ("memory", "memory:?", &["Memory"]),
-    ("postgres", "postgres://u@h?", &["PostgreSQL"]),
-    ("mysql", "mysql://u@h/d?", &["MySQL and MariaDB"]),
-    ("zookeeper", "zookeeper://h?tls=yes&", &["ZooKeeper", "Redis and Valkey"]),
-    ("etcd", "etcd://h?", &["etcd"]),
-    ("etcds", "etcds://h?", &["etcd", "Redis and Valkey"]),
+    ("postgres", "postgres://u@h?", &[OF_SERVERS, "PostgreSQL"]),
+    ("mysql", "mysql://u@h/d?", &[OF_SERVERS, "MySQL and MariaDB"]),
+    ("zookeeper", "zookeeper://h?tls=yes&", &[OF_SERVERS, "ZooKeeper", "Redis and Valkey"]),
+    ("etcd", "etcd://h?", &[OF_SERVERS, "etcd"]),
+    ("etcds", "etcds://h?", &[OF_SERVERS, "etcd", "Redis and Valkey"]),
 ];
 const OF_CLIENTS: &str = "Options of a client";
+/// What is logged in to.
+const OF_SERVERS: &str = "How a URL is written";
 
 /// The keys of one part of a page, with the part: its smaller headings, and what its lists consist of.
 fn listed(page: &str, part: &'static str) -> BTreeSet<(&'static str, String)> {

@@ -64,6 +64,9 @@ final class DataSourceSettings {
             return url(source, source.text("getUrl"), more, source.text("getUser"), "getPassword");
         }
         if (source.isA("com.mysql.cj.jdbc.MysqlDataSource")) {
+            // What was set beside the URL, such as sslMode.
+            properties((Properties) source.value("exposeAsProperties"))
+                    .forEach((key, value) -> put(source, more, key, value));
             return url(source, source.text("getUrl"), more, source.text("getUser"), "getPassword");
         }
         if (source.isA("org.mariadb.jdbc.MariaDbDataSource") || source.isA("org.mariadb.jdbc.MariaDbPoolDataSource")) {
@@ -107,13 +110,16 @@ final class DataSourceSettings {
 
     private static void login(Mirror source, Map<String, String> more, String user, String password) {
         for (var part : List.of(new String[] {"user", user}, new String[] {"password", password})) {
-            if (StoreUrl.isNone(part[1])) {
-                continue;
+            if (!StoreUrl.isNone(part[1])) {
+                put(source, more, part[0], part[1]);
             }
-            String other = more.put(part[0], part[1]);
-            if (other != null && !other.equals(part[1])) {
-                throw source.refuse("has two answers to who its " + part[0] + " is");
-            }
+        }
+    }
+
+    private static void put(Mirror source, Map<String, String> more, String key, String value) {
+        String other = more.put(key, value);
+        if (other != null && !other.equals(value)) {
+            throw source.refuse("has two answers to what its " + key + " is");
         }
     }
 

@@ -32,6 +32,10 @@ final class JdbcUrl {
      * @param more what the driver is told beside its URL
      */
     static StoreUrl read(String url, Map<String, String> more) {
+        if (url.contains(",jdbc:")) {
+            throw new Refusal("a quorum has no databases: give one URL of JDBC, or several Redis servers,"
+                    + " as in redis://a,redis://b,redis://c");
+        }
         String[] parts = url.split(":", 3);
         String driver = parts.length < 3 ? "" : parts[1].toLowerCase(Locale.ROOT);
         Function<JdbcUrl, StoreUrl> reader = switch (driver) {

@@ -135,6 +135,7 @@ class SettingsTest {
             jdbc:mariadb:replication://a,b/shop?user=a              | chooses among its hosts
             jdbc:mariadb://db/s?user=a&credentialType=AWS-IAM       | has credentialtype
             jdbc:mariadb://db/s?user=a&sslMode=verify-ca&serverSslCert=classpath:ca.pem | has no file in serverSslCert
+            jdbc:postgresql://a/s?user=a,jdbc:postgresql://b/s?user=a | a quorum has no databases
             jdbc:sqlite::memory:                                    | names no file
             jdbc:sqlite:                                            | names no file
             jdbc:sqlite:file:shop.db?mode=memory                    | names no file
@@ -161,6 +162,13 @@ class SettingsTest {
         simple.setPassword("a/b");
         simple.setCurrentSchema("locks");
         assertEquals("postgres://app:a%2Fb@a:1,b:2/shop?options=-csearch_path%3Dlocks", Settings.url(simple));
+        var mysql = new MysqlDataSource();
+        mysql.setServerName("db");
+        mysql.setDatabaseName("shop");
+        mysql.setUser("app");
+        mysql.setPassword("a/b");
+        mysql.setSslMode("VERIFY_IDENTITY");
+        assertEquals("mysql://app:a%2Fb@db:3306/shop?ssl-mode=verify_identity", Settings.url(mysql));
         var mariadb = new MariaDbDataSource("jdbc:mariadb://db/shop");
         mariadb.setUser("app");
         mariadb.setPassword("a/b");
@@ -177,6 +185,12 @@ class SettingsTest {
         twice.setJdbcUrl("jdbc:postgresql://db/shop?user=one");
         twice.setUsername("two");
         assertRefused("has user in its URL, and another one beside it", twice);
+        var inner = new PGSimpleDataSource();
+        inner.setUser("one");
+        var around = new HikariConfig();
+        around.setDataSource(inner);
+        around.setUsername("two");
+        assertRefused("has two answers to what its user is", around);
         assertRefused("of class org.h2.jdbcx.JdbcDataSource does not tell Leasehold", new JdbcDataSource());
         assertRefused("has no URL", new MariaDbDataSource());
     }

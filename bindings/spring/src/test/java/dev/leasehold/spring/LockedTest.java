@@ -169,7 +169,8 @@ class LockedTest {
     @Test
     void whatSpringCannotLockIsAnErrorWhenTheBeanIsMade() {
         for (var wrong : Map.of(
-                PrivateMethod.class, "the @Locked method PrivateMethod.run() is private, so Spring cannot lock its calls",
+                PrivateMethod.class,
+                "the @Locked method PrivateMethod.run() is private, so Spring cannot lock its calls",
                 FinalMethod.class, "the @Locked method FinalMethod.run() is final, so Spring cannot lock its calls",
                 StaticMethod.class, "the @Locked method StaticMethod.run() is static, so Spring cannot lock its calls",
                 NoDuration.class, "the @Locked method NoDuration.run() has ttl = \"ten seconds\", which is no duration",

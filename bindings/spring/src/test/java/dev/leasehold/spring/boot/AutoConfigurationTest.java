@@ -67,7 +67,8 @@ class AutoConfigurationTest {
 
     @Test
     void elseItIsTheRedisOfSpringData() {
-        program.withPropertyValues("spring.data.redis.host=" + REDIS.getHost(), "spring.data.redis.port=" + REDIS.getPort())
+        program.withPropertyValues("spring.data.redis.host=" + REDIS.getHost(),
+                        "spring.data.redis.port=" + REDIS.getPort())
                 .run(context -> context.getBean(LeaseholdClient.class).lock("spring").acquire().release());
         assertStore(offline.withPropertyValues("spring.data.redis.host=cache", "spring.data.redis.database=3",
                 "spring.data.redis.username=app", "spring.data.redis.password=p@s:s/w?d"), "redis://cache:6379/3");

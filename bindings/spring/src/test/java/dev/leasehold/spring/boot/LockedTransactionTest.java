@@ -151,7 +151,8 @@ class LockedTransactionTest {
                 .run();
         threads = Executors.newCachedThreadPool();
         context.getBean(JdbcTemplate.class).execute("CREATE TABLE stock (sku BIGINT PRIMARY KEY, count INTEGER);"
-                + "CREATE TABLE leasehold_fences (name TEXT PRIMARY KEY, fence BIGINT NOT NULL, writes BIGINT NOT NULL)");
+                + "CREATE TABLE leasehold_fences"
+                + " (name TEXT PRIMARY KEY, fence BIGINT NOT NULL, writes BIGINT NOT NULL)");
     }
 
     @AfterAll

@@ -20,7 +20,12 @@ from conftest import Until
 from server import Server
 
 GUIDES = Path(__file__).resolve().parents[3] / "docs/how-to"
-PAGES = ["gunicorn-celery-spring-django.md", "metrics-and-traces.md", "schema-migration.md"]
+PAGES = [
+    "gunicorn-celery-spring-django.md",
+    "metrics-and-traces.md",
+    "schema-migration.md",
+    "decorate-a-function.md",
+]
 
 #: What the guides take as given.
 PROJECT = {
@@ -32,8 +37,9 @@ PROJECT = {
     """,
     "shop/urls.py": """
         from django.urls import path
+        from shop.orders import ship
         from shop.views import charge
-        urlpatterns = [path("charge", charge)]
+        urlpatterns = [path("charge", charge), path("orders/<int:order>/ship", ship)]
     """,
     "shop/wsgi.py": """
         import os
@@ -45,7 +51,7 @@ PROJECT = {
     "shop/celery.py": """
         import os
         from celery import Celery
-        app = Celery("shop", broker=os.environ["BROKER"], include=["shop.tasks"])
+        app = Celery("shop", broker=os.environ["BROKER"], include=["shop.tasks", "shop.jobs"])
     """,
     "shop/stock.py": """
         import os, time
@@ -62,6 +68,15 @@ PROJECT = {
             with open(what, "a") as file:
                 print(fence, os.getpid(), started_in, file=file)
 
+        def restock(sku, fence): note(f"restock-{sku}", fence)
+        def ship(order, fence):
+            if order == 99:
+                raise ValueError("no such order")
+            with open("shipping", "a") as file:
+                print(os.getpid(), file=file)
+            while Path("slow").exists():
+                time.sleep(0.05)
+            note("ship", fence)
         def recount(sku, fence): note(f"recount-{sku}", fence)
         def nightly(fence): note("nightly", fence)
         def charge(key, fence):
@@ -195,16 +210,23 @@ def reject_duplicates(address: str) -> None:
 
 
 def test_a_celery_task_runs_on_one_worker_at_a_time(project: Project, until: Until) -> None:
+    """One that takes its lock by itself, and a decorated one."""
     project.start("-m", "celery", "-A", "shop", "worker", "--concurrency", "3")
-    for _ in range(2):  # Two programs may queue it.
-        project.start("-c", "from shop.tasks import recount; [recount.delay(17) for _ in range(3)]")
-    until(lambda: len(project.lines("recount-17")) == 6, 120)
-    done = project.lines("recount-17")
-    fences = [fence for fence, _, _ in done]
-    assert fences == sorted(set(fences)), project.log()
-    # All of them in children of one parent, which had used the client.
-    assert len({parent for _, _, parent in done}) == 1
-    assert all(child != parent for _, child, parent in done)
+    for _ in range(2):  # Two programs may queue them.
+        project.start(
+            "-c",
+            "from shop.jobs import restock\n"
+            "from shop.tasks import recount\n"
+            "for _ in range(3): recount.delay(17); restock.delay(17)",
+        )
+    for what in ("recount-17", "restock-17"):
+        until(lambda what=what: len(project.lines(what)) == 6, 120)
+        done = project.lines(what)
+        fences = [fence for fence, _, _ in done]
+        assert fences == sorted(set(fences)), project.log()
+        # All of them in children of one parent, which had used the client.
+        assert len({parent for _, _, parent in done}) == 1
+        assert all(child != parent for _, child, parent in done)
 
 
 def test_a_celery_task_is_done_once_though_its_worker_is_killed(
@@ -238,6 +260,51 @@ def test_a_celery_task_that_has_lost_its_lease_stops_and_is_repeated_soon(
     until(lambda: project.log().count("succeeded in") == 1, 60)
     first, second = [fence for fence, _, _ in project.lines("reindex")]
     assert first == second, project.log()
+
+
+#: Of what does not depend on the store.
+on_redis = pytest.mark.parametrize("project", ["redis"], indirect=True)
+
+
+@on_redis
+def test_a_decorated_view_and_command_reject_what_is_under_way(project: Project) -> None:
+    (project.folder / "slow").touch()
+    program = project.start(
+        "-c",
+        "import os, threading, time, django\n"
+        "os.environ['DJANGO_SETTINGS_MODULE'] = 'shop.settings'\n"
+        "django.setup()\n"
+        "from django.core.management import CommandError, call_command\n"
+        "from django.test import Client\n"
+        "from shop.locks import client\n"
+        "def ship(order):\n"
+        "    reply = Client(raise_request_exception=False).get(f'/orders/{order}/ship')\n"
+        "    print('status', order, reply.status_code)\n"
+        "first = threading.Thread(target=ship, args=(17,))\n"
+        "first.start()\n"
+        "while not os.path.exists('shipping'): time.sleep(0.01)\n"
+        "ship(17)\n"
+        "ship(99); ship(99)\n"
+        "os.unlink('slow')\n"
+        "first.join()\n"
+        "ship(17)\n"
+        "call_command('recount', 'b7')\n"
+        "with client.lock('recount:b7'):\n"
+        "    try: call_command('recount', 'b7')\n"
+        "    except CommandError as error: print('status', error)\n",
+    )
+    assert program.wait(120) == 0, project.log()
+    said = [line for line in project.log().splitlines() if line.startswith("status")]
+    assert said == [
+        "status 17 409",
+        # The function's own error releases the lock: the second one comes as far as the first.
+        "status 99 500",
+        "status 99 500",
+        "status 17 200",
+        "status 17 200",
+        "status it runs on another node",
+    ]
+    assert len(project.lines("recount-b7")) == 1
 
 
 def test_gunicorn_with_preload_rejects_duplicates(project: Project, until: Until) -> None:

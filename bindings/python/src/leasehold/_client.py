@@ -5,8 +5,9 @@ import sys
 import weakref
 from collections.abc import Sequence
 from ctypes import byref, c_size_t, c_uint64, c_void_p, string_at
+from datetime import timedelta
 from types import TracebackType
-from typing import Callable, NamedTuple, NoReturn, Optional, Union, cast
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple, NoReturn, Optional, Union, cast
 
 from . import _abi, _borrowed, _interrupts, _log
 from ._borrowed import Borrowed
@@ -18,6 +19,9 @@ from ._lock import WAIT_MODES, Backoff, Lock, WaitMode
 from ._names import Name, decode_name, encode_name
 from ._time import Seconds, milliseconds
 from ._watcher import Watcher
+
+if TYPE_CHECKING:
+    from ._locked import F
 
 _MOST_U32 = 2**32 - 1
 #: The named arguments of `Client.lock()`.
@@ -184,6 +188,74 @@ class Client:
             longest = milliseconds("backoff.longest", backoff.longest)
             _set(_abi.lock_set_backoff_ms, handle, first, longest)
         return handle
+
+    def locked(
+        self,
+        name: str,
+        *,
+        on_busy: Optional[Callable[..., Any]] = None,
+        ttl: Optional[Seconds] = None,
+        wait: Optional[Seconds] = None,
+        io_timeout: Optional[Seconds] = None,
+        attempts: Optional[int] = None,
+        renew: Optional[bool] = None,
+        max_hold: Optional[Seconds] = None,
+        wait_mode: Optional[WaitMode] = None,
+        backoff: Optional[Backoff] = None,
+        **theirs: NoReturn,
+    ) -> "Callable[[F], F]":
+        """A decorator: the function is called with the lock held. It is for functions, methods and coroutine
+        functions.
+
+        >>> @client.locked("orders:{order_id}", ttl=10, wait=5)
+        ... def charge_order(order_id, lease):
+        ...     charge(order_id, lease.fence)
+        >>> charge_order(42)
+
+        - `name`: text in which arguments of the function stand in braces, as in `str.format()`:
+          ``"{order.id}"``, ``"{self.path}"``. An argument that the function does not have raises here. None in
+          a call raises `BadArgument` there, since all of these calls would share a lock.
+        - **The lease** is passed to the parameter that is annotated as a `Lease`, or is named ``lease`` and not
+          annotated as anything else. Callers do not pass it. A function may do without.
+        - **If another client holds the lock** to the end of `wait`, the call raises `Timeout`. With `on_busy`, it
+          calls that instead, with the same arguments, and returns its result. `wait=0` tries once.
+        - All other options are those of `lock()`, and the end of the call is the end of a ``with`` block: see
+          `Lease`.
+
+        A generator raises here: it would run after the lock was released.
+        """
+        # Not before it is needed: `inspect` takes long to import.
+        from ._locked import decorator
+
+        if theirs:
+            refuse("locked", theirs, (*_LOCK_OPTIONS, "on_busy"))
+        if callable(name):
+            raise TypeError("locked() needs a name: write @client.locked('orders:{order_id}')")
+        if not isinstance(name, str):
+            raise TypeError(f"the name of locked() is a str, not {type(name).__name__}")
+        if ttl is not None:
+            milliseconds("ttl", ttl)
+            warn_of_long(ttl, 2)
+            # Of whose unit nobody has to be warned in each call.
+            ttl = (
+                ttl if isinstance(ttl, timedelta) else timedelta(milliseconds=min(ttl * 1000, 1e15))
+            )
+
+        def make_lock(made: Name) -> Lock:
+            return self.lock(
+                made,
+                ttl=ttl,
+                wait=wait,
+                io_timeout=io_timeout,
+                attempts=attempts,
+                renew=renew,
+                max_hold=max_hold,
+                wait_mode=wait_mode,
+                backoff=backoff,
+            )
+
+        make_lock(name)  # An option that is out of range raises here.
+        return decorator(name, make_lock, on_busy)
 
     def events(self) -> Events:
         """Subscribes to what happens to the leases of this client from now on. Each subscription

@@ -75,7 +75,7 @@ _OF_LEASE = {
 def refuse(call: str, given: Iterable[str], known: Iterable[str]) -> NoReturn:
     """An argument that a call does not have."""
     name = next(iter(given))
-    theirs = _ARGUMENTS if call == "lock" else _OF_TAKING
+    theirs = _ARGUMENTS if call in ("lock", "locked") else _OF_TAKING
     if name in theirs:
         raise TypeError(
             f"{call}() has no {name!r}: write {theirs[name]}".replace("write leave", "leave")

@@ -21,7 +21,8 @@ async def in_thread(call: Callable[[], _T], undo: Optional[Callable[[_T], None]]
         return await asyncio.shield(future)
     except asyncio.CancelledError:
         await _outlast(future)
-        if undo is not None and not future.cancelled() and future.exception() is None:
+        # Looked at in any case: asyncio would complain of an exception that nobody has seen.
+        if not future.cancelled() and future.exception() is None and undo is not None:
             result = future.result()
             await _outlast(asyncio.wrap_future(WORKERS.submit(lambda: undo(result))))
         raise

@@ -44,7 +44,7 @@ def _url_of(alias: str) -> str:
         backend = next((backend for backend in found.values() if backend), None)
         where = f"{' and '.join(found)} of Django's settings"
         if backend is not None:
-            raise refused(f"{name!r} in {where} is a {backend}, which keeps no locks", _INSTEAD)
+            raise refused(f"{name!r} in {where} uses {backend}, which keeps no locks", _INSTEAD)
         raise refused(f"{where} have no {name!r}", "an alias that is there, or " + _INSTEAD)
     return _of_database(name) if stores == ["DATABASES"] else _of_cache(name)
 
@@ -96,6 +96,6 @@ def _of_cache(name: str) -> str:
             raise refused(f"CACHES[{name!r}] spreads its keys over several servers", _INSTEAD)
         return _redis.url_of(client.get_client(write=True))
     raise refused(
-        f"CACHES[{name!r}] is a {kind.__module__}.{kind.__name__}, which Leasehold does not know",
+        f"CACHES[{name!r}] uses {kind.__module__}.{kind.__name__}, which Leasehold does not know",
         _INSTEAD,
     )

@@ -82,7 +82,9 @@ def _tls(known: Parameters, checks_host: bool) -> list[tuple[str, Optional[str]]
     if is_off:
         return [("ssl-mode", "disabled")]
     if tls is not None and not isinstance(tls, (bool, Mapping)):
-        raise known.refused(f"its TLS is set up by hand, in a {type(tls).__name__}")
+        raise known.refused(
+            f"its TLS is set up by hand (in an object of type {type(tls).__name__})"
+        )
     wanted = tls is True or bool(tls) or any(one_by_one.values()) or mode is not None
     if not wanted:
         return []

@@ -86,14 +86,12 @@ def from_libpq(given: Mapping[str, Any], whose: str, role: Optional[str] = None)
     dsn = known.text("dsn", "conninfo")
     if dsn:
         return from_libpq({**_parsed(dsn), **given, "dsn": None, "conninfo": None}, whose, role)
-    places = _places(known, known.text("host"), known.take("port"))
+    hosts, ports = known.text("host"), known.take("port")
     user, password, name = (
         known.text("user"),
         known.text("password"),
         known.text("dbname", "database"),
     )
-    if not user:
-        raise known.refused("it names no user, and libpq's defaults are not read")
     pairs = [*_tls(known), *((one, _plain(known, one)) for one in _SAME)]
     options = [_plain(known, "options"), None if role is None else f"-c role={_escaped(role)}"]
     pairs.append(("options", " ".join(filter(None, options)) or None))
@@ -101,6 +99,9 @@ def from_libpq(given: Mapping[str, Any], whose: str, role: Optional[str] = None)
     pairs.append(("target_session_attrs", None if target == "any" else target))
     known.drop(_OF_THE_DRIVER)
     known.finish()
+    places = _places(known, hosts, ports)
+    if not user:
+        raise known.refused("it names no user, and libpq's defaults are not read")
     base = f"postgres://{credentials(user, password)}{places}/{quoted(name or '')}"
     return with_parameters(base, pairs)
 
@@ -168,4 +169,4 @@ def _asyncpg_tls(known: Parameters, tls: Any) -> Optional[str]:
         return tls
     if isinstance(tls, bool):
         return "verify-full" if tls else "disable"
-    raise known.refused(f"its TLS is set up by hand, in a {type(tls).__name__}")
+    raise known.refused(f"its TLS is set up by hand (in an object of type {type(tls).__name__})")

@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import os
 from typing import Any, Optional
 
 from .._errors import BadArgument
@@ -158,7 +159,7 @@ def _text(options: dict[str, Any], name: str) -> Optional[str]:
     if isinstance(value, bytes):
         value = value.decode("utf-8", "surrogateescape")
     if value is not None and not isinstance(value, str):
-        raise refused(f"its {name} is a {type(value).__name__} and no text", INSTEAD)
+        raise refused(f"its {name} is no text but a value of type {type(value).__name__}", INSTEAD)
     return value
 
 
@@ -188,7 +189,8 @@ def _tls(
     # A file with both can stand for the two.
     key = options.get("ssl_keyfile") or options.get("ssl_certfile")
     files = {**options, "ssl_keyfile": key}
-    return [(ours, files.get(theirs)) for theirs, ours in followed.items()]
+    given = {ours: files.get(theirs) for theirs, ours in followed.items()}
+    return [(ours, None if file is None else os.fspath(file)) for ours, file in given.items()]
 
 
 def _own_way(what: str) -> BadArgument:

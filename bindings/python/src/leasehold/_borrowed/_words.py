@@ -4,6 +4,7 @@ No error made here repeats a value: it may be a password.
 """
 
 import difflib
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Optional
 from urllib.parse import quote
@@ -61,10 +62,12 @@ class Parameters:
     def text(self, *names: str) -> Optional[str]:
         """The same for a text. A callback that makes one, or an object that stands for one, is refused."""
         value = self.take(*names)
+        if isinstance(value, os.PathLike):
+            value = os.fspath(value)
         if isinstance(value, bytes):
             value = value.decode("utf-8", "surrogateescape")
         if value is not None and not isinstance(value, str):
-            raise self.refused(f"{names[0]} is a {type(value).__name__} and no text")
+            raise self.refused(f"{names[0]} is no text but a value of type {type(value).__name__}")
         return value
 
     def drop(self, names: Iterable[str]) -> None:

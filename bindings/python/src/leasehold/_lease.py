@@ -204,7 +204,7 @@ class Lease:
         if not self.valid:
             raise self._lost()
 
-    def scope(self) -> "Scope":
+    def scope(self) -> "Scope[Lease]":
         """For ``async with``: a block that is cancelled if the lease is lost, and then raises `Lost` at its
         end, as `asyncio.timeout()` cancels a block and raises `TimeoutError`.
 

@@ -2,13 +2,29 @@
 
 import asyncio
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Optional
+from typing import Any, Generic, Optional, Protocol, TypeVar
 
 from ._events import Event, LossReason
-from ._watcher import Call
+from ._watcher import Call, Owner, Watched
 
-if TYPE_CHECKING:
-    from ._lease import Lease
+
+class Scoped(Watched, Protocol):
+    """A lease, as far as its scopes know it."""
+
+    _client: Owner
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def valid(self) -> bool: ...
+
+    def raise_if_lost(self) -> None: ...
+
+    def _lost(self, why: str = "") -> Exception: ...
+
+
+_L = TypeVar("_L", bound=Scoped)
 
 _WHY = {
     LossReason.NOT_HELD: "its key was deleted, or another client holds the lock",
@@ -19,12 +35,12 @@ _WHY = {
 }
 
 
-class Scope:
+class Scope(Generic[_L]):
     """What `Lease.scope()` returns."""
 
     __slots__ = ("_lease", "_task", "_call", "_event", "_cancels", "_cancelled", "_is_over")
 
-    def __init__(self, lease: "Lease") -> None:
+    def __init__(self, lease: _L) -> None:
         self._lease = lease
         self._task: Optional[asyncio.Task[Any]] = None
         #: The loss, once it is known.
@@ -33,7 +49,7 @@ class Scope:
         self._cancelled = False
         self._is_over = False
 
-    async def __aenter__(self) -> "Lease":
+    async def __aenter__(self) -> _L:
         if self._task is not None:
             raise RuntimeError(
                 "this scope was entered before: write 'async with lease.scope()' again"
@@ -94,7 +110,7 @@ _AGAIN_S = 0.005
 # last one.
 
 
-def _message(scope: Scope) -> str:
+def _message(scope: Scope[Any]) -> str:
     return f"the lease on {scope._lease.name!r} was lost ({id(scope)})"
 
 

@@ -168,39 +168,31 @@ def test_a_transaction_refuses_a_smaller_fence(connect: Connect) -> None:
             leasehold.check_fence(cursor, "stock", 0)
 
 
-def test_a_row_that_another_began_meanwhile_refuses_smaller_fences_only(connect: Connect) -> None:
-    class Overtaken:
-        """Behind the first statement of the check, another transaction begins the row."""
+@pytest.mark.parametrize(("fence", "passes"), [(43, True), (41, False)])
+def test_of_two_that_begin_a_row_the_second_waits_and_is_compared(
+    connect: Connect, fence: int, passes: bool
+) -> None:
+    name, passed = f"begun {fence}", []
 
-        def __init__(self, connection: Any, fence: int) -> None:
-            self.cursor, self.connection, self.fence = connection.cursor(), connection, fence
+    def check() -> None:
+        with closing(connect()) as other:
+            try:
+                leasehold.check_fence(other.cursor(), name, fence)
+                other.commit()
+                passed.append(True)
+            except leasehold.Lost:
+                other.rollback()
+                passed.append(False)
 
-        def execute(self, text: str, values: Any) -> None:
-            self.cursor.execute(text, values)
-            if self.fence:
-                with closing(opened()) as other:
-                    leasehold.check_fence(other.cursor(), f"meanwhile {self.fence}", self.fence)
-                    other.commit()
-            self.fence = 0
-
-        @property
-        def rowcount(self) -> Any:
-            return self.cursor.rowcount
-
-    def opened() -> Any:
-        connection = connect()
-        if isinstance(connection, pymysql.Connection):
-            # Otherwise the row that is not there is locked.
-            connection.cursor().execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
-        return connection
-
-    with closing(opened()) as connection:
-        if isinstance(connection, sqlite3.Connection):
-            pytest.skip("one transaction writes at a time")
-        leasehold.check_fence(Overtaken(connection, 41), "meanwhile 41", 42)
+    with closing(connect()) as connection:
+        leasehold.check_fence(connection.cursor(), name, 42)
+        second = threading.Thread(target=check)
+        second.start()
+        second.join(0.3)
+        assert second.is_alive()
         connection.commit()
-        with pytest.raises(leasehold.Lost):
-            leasehold.check_fence(Overtaken(connection, 43), "meanwhile 43", 42)
+        second.join(60)
+    assert passed == [passes]
 
 
 def test_of_many_writers_none_is_later_than_its_fence(connect: Connect) -> None:

@@ -8,11 +8,20 @@ from ._errors import BadArgument, Lost
 #: The largest fence that a lease has: a BIGINT holds it, and so does a float.
 LARGEST = 2**53 - 1
 
-_RAISE = "UPDATE leasehold_fences SET fence = ?, writes = writes + 1 WHERE name = ? AND fence <= ?"
-_BEGIN = (
-    "INSERT INTO leasehold_fences (name, fence, writes) SELECT ?, ?, 0 FROM (SELECT 1 AS one) one"
-    " WHERE NOT EXISTS (SELECT 1 FROM leasehold_fences WHERE name = ?)"
+# Begins the row or raises its fence in one statement: two transactions that begin one at once would
+# fail otherwise, or each lock the gap that the other one fills.
+_RAISE = (
+    "INSERT INTO leasehold_fences (name, fence, writes) VALUES (?, ?, 1) ON CONFLICT (name) DO UPDATE"
+    " SET fence = excluded.fence, writes = leasehold_fences.writes + 1"
+    " WHERE leasehold_fences.fence <= excluded.fence"
 )
+_RAISE_IN_MYSQL = (
+    "INSERT INTO leasehold_fences (name, fence, writes) VALUES (?, ?, 1) ON DUPLICATE KEY UPDATE"
+    " writes = writes + (fence <= VALUES(fence)), fence = GREATEST(fence, VALUES(fence))"
+)
+# How many rows that has changed, MySQL's drivers count in different ways.
+_SEE_IN_MYSQL = "SELECT fence FROM leasehold_fences WHERE name = ? FOR UPDATE"
+_MYSQL = ("MySQLdb", "pymysql", "mysql", "mariadb")
 
 
 def check_fence(cursor: Any, name: str, fence: int) -> None:
@@ -36,18 +45,32 @@ def check_fence(cursor: Any, name: str, fence: int) -> None:
     """
     if not 1 <= fence <= LARGEST:
         raise BadArgument(f"{fence} is no fence")
-    # Between the first two, another transaction may begin the row with a smaller fence.
-    again = (_RAISE, (fence, name, fence))
-    for statement, values in (again, (_BEGIN, (name, fence, name)), again):
-        cursor.execute(statement.replace("?", _mark(cursor)), values)
-        passed = cursor.rowcount > 0
-        if _is_alone(getattr(cursor, "connection", None)):
-            raise BadArgument(
-                "the connection has auto-commit: the fence was compared in a transaction of its own"
-            )
-        if passed:
-            return
-    raise Lost(f"the fence {fence} of {name!r} is late: a later holder was here")
+    mark, is_mysql = _mark(cursor), _is_mysql(cursor)
+    cursor.execute((_RAISE_IN_MYSQL if is_mysql else _RAISE).replace("?", mark), (name, fence))
+    passed = cursor.rowcount > 0
+    if _is_alone(getattr(cursor, "connection", None)):
+        raise BadArgument(
+            "the connection has auto-commit: the fence was compared in a transaction of its own"
+        )
+    if is_mysql:
+        cursor.execute(_SEE_IN_MYSQL.replace("?", mark), (name,))
+        row = cursor.fetchone()
+        seen = next(iter(row.values())) if isinstance(row, dict) else row[0]
+        passed = int(seen) == fence
+    if not passed:
+        raise Lost(f"the fence {fence} of {name!r} is late: a later holder was here")
+
+
+def _is_mysql(cursor: Any) -> bool:
+    """Whether it is a driver's own cursor, or Django's, for MySQL or MariaDB."""
+    vendor = getattr(getattr(cursor, "db", None), "vendor", None)
+    if vendor is not None:
+        return bool(vendor == "mysql")
+    for part in (cursor, getattr(cursor, "connection", None)):
+        for kind in type(part).__mro__:
+            if kind.__module__.partition(".")[0] in _MYSQL:
+                return True
+    return False
 
 
 def _mark(cursor: Any) -> str:

@@ -5,15 +5,15 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.IOException;
-import java.lang.reflect.InvocationHandler;
-import java.lang.reflect.Proxy;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.sql.Connection;
 import java.sql.DriverManager;
 import java.sql.SQLException;
 import java.sql.Statement;
-import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -37,7 +37,7 @@ class FencesTest {
             String url = ready.readLine().split("[= ]")[1];
             try (Connection connection = DriverManager.getConnection(jdbc(url))) {
                 refusesASmallerFence(connection, kind);
-                passesOneThatBeganTheRowMeanwhile(connection, jdbc(url));
+                comparesWithOneThatBeganTheRow(connection, jdbc(url));
             }
         }
     }
@@ -49,31 +49,31 @@ class FencesTest {
         }
     }
 
-    /** Behind the first statement of a check, another transaction begins the row. */
-    private static void passesOneThatBeganTheRowMeanwhile(Connection connection, String url) throws SQLException {
-        // Otherwise the row that is not there is locked in MySQL.
-        connection.setTransactionIsolation(Connection.TRANSACTION_READ_COMMITTED);
-        for (long meanwhile : new long[] {FENCE - 1, FENCE + 1}) {
-            String name = "meanwhile " + meanwhile;
-            AtomicInteger statements = new AtomicInteger();
-            InvocationHandler overtaken = (proxy, method, arguments) -> {
-                if (method.getName().equals("prepareStatement") && statements.getAndIncrement() == 1) {
-                    try (Connection other = DriverManager.getConnection(url)) {
-                        other.setAutoCommit(false);
-                        Fences.check(other, name, meanwhile);
-                        other.commit();
-                    }
-                }
-                return method.invoke(connection, arguments);
-            };
-            Connection between = (Connection) Proxy.newProxyInstance(
-                    FencesTest.class.getClassLoader(), new Class<?>[] {Connection.class}, overtaken);
-            if (meanwhile < FENCE) {
-                Fences.check(between, name, FENCE);
-            } else {
-                assertThrows(LeaseLostException.class, () -> Fences.check(between, name, FENCE));
+    /** Two transactions begin a row at once: the second waits, and is compared with the first. */
+    private static void comparesWithOneThatBeganTheRow(Connection connection, String url) throws Exception {
+        for (long second : new long[] {FENCE + 1, FENCE - 1}) {
+            String name = "begun " + second;
+            Fences.check(connection, name, FENCE);
+            CompletableFuture<Boolean> passed = CompletableFuture.supplyAsync(() -> passes(url, name, second));
+            assertThrows(TimeoutException.class, () -> passed.get(300, TimeUnit.MILLISECONDS));
+            connection.commit();
+            assertEquals(second > FENCE, passed.get(60, TimeUnit.SECONDS));
+        }
+    }
+
+    private static boolean passes(String url, String name, long fence) {
+        try (Connection other = DriverManager.getConnection(url)) {
+            other.setAutoCommit(false);
+            try {
+                Fences.check(other, name, fence);
+                other.commit();
+                return true;
+            } catch (LeaseLostException late) {
+                other.rollback();
+                return false;
             }
-            connection.rollback();
+        } catch (SQLException failed) {
+            throw new IllegalStateException(failed);
         }
     }
 

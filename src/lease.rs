@@ -441,3 +441,26 @@ impl fmt::Debug for Lease {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(all(test, feature = "memory"))]
+mod tests {
+    use super::*;
+    use crate::client::Client;
+    use crate::keeper::lose_all;
+
+    /// The keeper finds the loss while the release is under way, whose lease it does not know any more.
+    #[test]
+    fn c6_a_release_during_which_the_store_lost_its_grants_is_no_release() {
+        for loses in [false, true] {
+            let client = Client::open("memory:loses").unwrap();
+            let lease = client.lock("n").acquire().unwrap();
+            let core = lease.keeper.core().unwrap();
+            let turn = lease.end_turn(core, Moment::now()).unwrap();
+            if loses {
+                lose_all(core);
+            }
+            let given = lease.give(core, turn, Deadline::after(Duration::from_secs(60)), true);
+            assert_eq!(given.map_err(|error| error.kind()).err(), loses.then_some(ErrorKind::Lost));
+        }
+    }
+}

@@ -20,6 +20,8 @@ use std::time::Duration;
 
 pub(crate) use self::core::Core;
 pub(crate) use self::others::{held_by, held_in_client};
+#[cfg(all(test, feature = "memory"))]
+pub(crate) use self::thread::lose_all;
 use crate::clock::Deadline;
 use crate::config::Config;
 use crate::error::{Error, ErrorKind};

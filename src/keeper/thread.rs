@@ -203,7 +203,7 @@ fn act_on_due(core: &Core, due: Vec<Arc<Grant>>, jitter: &mut Jitter, is_failing
 }
 
 /// The store has lost what it granted: all leases are lost.
-fn lose_all(core: &Core) {
+pub(crate) fn lose_all(core: &Core) {
     let now = Moment::now();
     let grants: Vec<_> = {
         let mut book = core.book.lock();

@@ -49,6 +49,29 @@ pub struct Entry {
     pub token: u64,
 }
 
+/// What somebody relies on.
+pub trait Relied {
+    /// In hexadecimal digits.
+    fn token(&self) -> String;
+    fn fence(&self) -> u64;
+    /// For how long it is valid; zero when it is over.
+    fn left(&self) -> Duration;
+}
+
+impl Relied for Lease {
+    fn token(&self) -> String {
+        self.token().to_string()
+    }
+
+    fn fence(&self) -> u64 {
+        self.fence()
+    }
+
+    fn left(&self) -> Duration {
+        if self.is_valid() { self.remaining() } else { Duration::ZERO }
+    }
+}
+
 /// What an entry takes as text; none lies in two pages.
 const SIZE: usize = 256;
 
@@ -106,8 +129,8 @@ impl Journal {
     }
 
     /// It is not valid before a look has found it so.
-    pub fn has(&mut self, lease: &Lease) {
-        self.is_about(&lease.token().to_string(), lease.fence());
+    pub fn has(&mut self, lease: &impl Relied) {
+        self.is_about(&lease.token(), lease.fence());
         (self.entry.answered, self.entry.state) = (now(), State::Held);
         self.write();
     }
@@ -120,9 +143,9 @@ impl Journal {
 
     /// Whether the lease is valid. Another lease is not, from before the moment at which this one
     /// was seen valid first until after the moment at which it was last asked and was.
-    pub fn look(&mut self, lease: &Lease) -> bool {
+    pub fn look(&mut self, lease: &impl Relied) -> bool {
         let before = now();
-        let left = if lease.is_valid() { lease.remaining() } else { Duration::ZERO };
+        let left = lease.left();
         if !left.is_zero() {
             if self.entry.from.is_zero() {
                 self.entry.from = now();

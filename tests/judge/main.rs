@@ -12,6 +12,8 @@ mod deaths;
 mod journal;
 mod on_bad_days;
 mod sentry;
+#[cfg(feature = "postgres")]
+mod standby;
 #[path = "../stores/mod.rs"]
 mod stores;
 mod trouble;

@@ -177,7 +177,7 @@ fn c1_what_others_have_set_in_a_poolers_session_makes_no_grant_count_early() {
             scope.spawn(|| {
                 let set = "SET synchronous_commit = off; SET client_min_messages = error;
                     SELECT pg_sleep(1)";
-                pair.primary.sql_at(port, &pair.database, set).unwrap()
+                Postgres::sql_at(port, &pair.database, set).unwrap()
             });
         }
     });

@@ -199,11 +199,11 @@ impl Postgres {
     }
 
     pub fn try_sql(&self, database: &str, text: &str) -> Result<String, String> {
-        self.sql_at(self.port, database, text)
+        Postgres::sql_at(self.port, database, text)
     }
 
-    /// The same through a pooler.
-    pub fn sql_at(&self, port: u16, database: &str, text: &str) -> Result<String, String> {
+    /// The same through a pooler, or while the server may be stopped.
+    pub fn sql_at(port: u16, database: &str, text: &str) -> Result<String, String> {
         let mut psql = Command::new(program("psql").expect("psql is where postgres is"));
         psql.args(["-XAtq", "-v", "ON_ERROR_STOP=1", "-h", "127.0.0.1", "-U", "postgres"]);
         psql.args(["-p", &port.to_string(), "-d", database, "-c", text]);

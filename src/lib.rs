@@ -70,6 +70,8 @@
 //! - `postgres`, `mysql`, `zookeeper`, `etcd`: a store each.
 //! - `sqlite`: the embedded store. Needs a C compiler, and no other crate that brings an SQLite.
 //! - `memory`: a store in one process, for the tests of programs.
+//! - `testing`: that store with controls, by which a test has a lease lost, a lock busy or the store
+//!   unreachable: `leasehold::testing`.
 //! - `stores`: all of these.
 //! - `tls`: TLS to servers, such as `rediss://` and `sslmode=`.
 //! - `examine`: `Client::examine`, which tells whether a store is fit for locks.
@@ -88,6 +90,8 @@
 mod capi;
 #[doc(hidden)]
 pub mod command;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 // What programs call: a client opens a store, a lock tries and waits, a lease is a holder's turn.
 mod client;

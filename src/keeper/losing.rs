@@ -9,6 +9,8 @@ use super::core::{Core, warn};
 use crate::clock::{Deadline, Moment};
 use crate::events::{Detail, EventKind, Loss, LossReason};
 use crate::grant::{Ended, Grant};
+#[cfg(feature = "testing")]
+use crate::store::Reply;
 use crate::store::breaking::Breach;
 use crate::store::{Identity, Lane, Owed};
 
@@ -25,6 +27,30 @@ impl Core {
         let lost: Vec<_> =
             grants.iter().filter_map(|grant| self.end_current_turn(grant, now)).collect();
         self.report_all(&lost, LossReason::NotHeld, ask.map(|by| (Lane::Keeper, by)));
+    }
+
+    /// Renews the leases on these names now, of those that the keeper renews at all: where the store has
+    /// ended one, that is told at once. The names stand with their prefixes.
+    #[cfg(feature = "testing")]
+    pub(super) fn renew_now(&self, keys: &[Vec<u8>]) {
+        let prefix = &*self.config.prefix;
+        let is_one = |grant: &&Arc<Grant>| {
+            let is_it = |key: &Vec<u8>| {
+                key.strip_prefix(prefix).is_some_and(|name| *name == *grant.identity.name)
+            };
+            grant.terms.renew && keys.iter().any(is_it)
+        };
+        let grants: Vec<_> = self.book.lock().ends.values().filter(is_one).cloned().collect();
+        let (now, by) = (Moment::now(), Deadline::after(self.config.io_timeout));
+        let request = |grant: &Arc<Grant>| {
+            // One that goes on is renewed by the keeper, when it is due.
+            let (ttl, reach) = (grant.ttl_from(grant.terms.ttl, now), grant.reach(now));
+            self.store.ask(Lane::Keeper, grant.identity.extend(ttl, reach), by)
+        };
+        let is_lost = |grant: &&Arc<Grant>| matches!(request(grant), Ok(answer) if answer.reply == Reply::NotMine);
+        let lost: Vec<_> = grants.iter().filter(is_lost).cloned().collect();
+        self.not_held(&lost, Moment::now(), Some(by));
+        lost.iter().for_each(|grant| self.forget(grant));
     }
 
     fn report_all(&self, lost: &[Arc<Grant>], reason: LossReason, ask: Option<(Lane, Deadline)>) {

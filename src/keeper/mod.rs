@@ -19,6 +19,8 @@ use std::sync::atomic::{AtomicBool, fence};
 use std::time::Duration;
 
 pub(crate) use self::core::Core;
+#[cfg(feature = "testing")]
+pub(crate) use self::others::renew_now;
 pub(crate) use self::others::{held_by, held_in_client};
 #[cfg(all(test, feature = "memory"))]
 pub(crate) use self::thread::lose_all;

@@ -8,6 +8,7 @@ use once_cell::race::OnceBox;
 
 use super::core::Core;
 use crate::clock::Moment;
+use crate::config::StoreConfig;
 use crate::fork::PerProcess;
 use crate::grant::Grant;
 use crate::system::KNOWS_OTHER_CLIENTS;
@@ -55,12 +56,21 @@ fn held_in(core: &Core, thread: ThreadId, key: &[u8]) -> Option<Arc<Grant>> {
 
 /// The other clients of the same store, as far as their URLs say.
 fn of_same_store(core: &Core) -> Vec<Arc<Core>> {
+    let mut others = of_store(&core.config.store);
+    others.retain(|other| !std::ptr::eq(&**other, core));
+    others
+}
+
+fn of_store(store: &StoreConfig) -> Vec<Arc<Core>> {
     let Some(cores) = here() else { return Vec::new() };
     // Dropping the last of a client takes a while, so the list is not locked for it.
     let all: Vec<_> = cores.iter().filter_map(Weak::upgrade).collect();
     drop(cores);
-    let is_other = |other: &Arc<Core>| {
-        !std::ptr::eq(&**other, core) && other.config.store == core.config.store
-    };
-    all.into_iter().filter(is_other).collect()
+    all.into_iter().filter(|core| core.config.store == *store).collect()
+}
+
+/// Has all clients of a store renew now what they hold of these names, which stand with their prefixes.
+#[cfg(feature = "testing")]
+pub(crate) fn renew_now(store: &StoreConfig, keys: &[Vec<u8>]) {
+    of_store(store).iter().for_each(|core| core.renew_now(keys));
 }

@@ -3,6 +3,7 @@
 use std::ops::Bound::{Excluded, Included, Unbounded};
 
 use super::MemoryStore;
+use super::gate::Whose;
 use crate::clock::{Deadline, Moment, wall_micros};
 use crate::error::Error;
 use crate::store::breaking::{Breaches, StoredGrant};
@@ -10,14 +11,16 @@ use crate::store::listing::{Bookmark, PAGE, Page, Wanted};
 use crate::store::{Admin, Failure, Lane, LockState};
 
 impl Admin for MemoryStore {
-    fn inspect(&self, name: &[u8], _deadline: Deadline) -> Result<LockState, Error> {
+    fn inspect(&self, name: &[u8], deadline: Deadline) -> Result<LockState, Error> {
+        self.memory.gate.pass_to_look(Whose::Call, deadline)?;
         let (locks, now) = (self.memory.locks.lock(), Moment::now());
         let Some(lock) = locks.names.get(&self.key(name)) else { return Ok(LockState::default()) };
         let (waiters, more_waiters) = lock.waiting(now);
         Ok(LockState { waiters, more_waiters, ..lock.seen(now).state() })
     }
 
-    fn list(&self, wanted: &Wanted, from: &Bookmark, _deadline: Deadline) -> Result<Page, Error> {
+    fn list(&self, wanted: &Wanted, from: &Bookmark, deadline: Deadline) -> Result<Page, Error> {
+        self.memory.gate.pass_to_look(Whose::Call, deadline)?;
         let (locks, now) = (self.memory.locks.lock(), Moment::now());
         let (first, end) = wanted.range(&self.prefix);
         let begin = from.name.clone().map_or(Included(first), Excluded);
@@ -27,7 +30,8 @@ impl Admin for MemoryStore {
         Page::fill(rows, wanted, &self.prefix)
     }
 
-    fn held(&self, name: &[u8], _deadline: Deadline) -> Result<Option<StoredGrant>, Error> {
+    fn held(&self, name: &[u8], deadline: Deadline) -> Result<Option<StoredGrant>, Error> {
+        self.memory.gate.pass_to_look(Whose::Call, deadline)?;
         self.seen(name).held(name)
     }
 
@@ -35,14 +39,18 @@ impl Admin for MemoryStore {
         &self,
         held: &StoredGrant,
         by: &[u8],
-        _deadline: Deadline,
+        deadline: Deadline,
     ) -> Result<bool, Failure> {
+        let (sent, fate) = (Moment::now(), self.memory.gate.pass(Whose::Call, deadline)?);
         let (mut locks, times) = (self.memory.locks.lock(), (Moment::now(), wall_micros()));
         let lock = locks.names.get_mut(&self.key(&held.name));
-        Ok(lock.is_some_and(|lock| lock.break_grant(held, by, times)))
+        fate.reply(sent, lock.is_some_and(|lock| lock.break_grant(held, by, times)))
     }
 
-    fn breaches(&self, _lane: Lane, of: &[&[u8]], _deadline: Deadline) -> Breaches {
+    fn breaches(&self, _lane: Lane, of: &[&[u8]], deadline: Deadline) -> Breaches {
+        if let Err(error) = self.memory.gate.pass_to_look(Whose::Background, deadline) {
+            return vec![Err(error)];
+        }
         let (locks, now) = (self.memory.locks.lock(), Moment::now());
         let breach = |name: &&[u8]| locks.names.get(&self.key(name))?.breach(now).cloned();
         of.iter().map(|name| Ok(breach(name))).collect()

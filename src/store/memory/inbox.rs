@@ -1,17 +1,19 @@
 //! Where a client's waiters learn that it is their turn.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
+use super::gate::{Gate, Whose};
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
 use crate::store::{Listener, Notice, ServerId, Teller};
 use crate::sync::{Condvar, Mutex};
 
 /// One client's. Whoever hands a lock over writes here; one waiter at a time reads.
-#[derive(Default)]
 pub(super) struct Inbox {
     state: Mutex<State>,
     changed: Condvar,
+    gate: Arc<Gate>,
 }
 
 #[derive(Default)]
@@ -22,6 +24,10 @@ struct State {
 }
 
 impl Inbox {
+    pub(super) fn new(gate: Arc<Gate>) -> Inbox {
+        Inbox { state: Mutex::default(), changed: Condvar::default(), gate }
+    }
+
     pub(super) fn is_open(&self) -> bool {
         self.state.lock().is_open
     }
@@ -46,7 +52,8 @@ impl Listener for Inbox {
         self.is_open()
     }
 
-    fn open(&self, _name: &[u8], _deadline: Deadline) -> Result<ServerId, Error> {
+    fn open(&self, _name: &[u8], deadline: Deadline) -> Result<ServerId, Error> {
+        self.gate.pass_to_look(Whose::Background, deadline)?;
         let mut state = self.state.lock();
         if state.is_closed {
             return Err(Error::bare(ErrorKind::Closed));
@@ -56,17 +63,25 @@ impl Listener for Inbox {
     }
 
     fn hear(&self, until: Moment) -> Result<Vec<(Teller, Notice)>, Error> {
-        let mut state = self.state.lock();
         loop {
+            self.gate.sleep(until, || !self.is_open());
+            let is_paused = self.gate.is_paused();
+            let mut state = self.state.lock();
             if !state.is_open {
                 return Err(Error::bare(ErrorKind::Closed));
             }
             let left = until.since(Moment::now());
+            if is_paused {
+                if left.is_zero() {
+                    return Ok(Vec::new());
+                }
+                continue;
+            }
             if !state.notices.is_empty() || left.is_zero() {
                 let heard = state.notices.drain(..);
                 return Ok(heard.map(|notice| (Teller::default(), notice)).collect());
             }
-            state = self.changed.wait_for(state, left);
+            drop(self.changed.wait_for(state, left));
         }
     }
 
@@ -74,5 +89,7 @@ impl Listener for Inbox {
         let mut state = self.state.lock();
         (state.is_open, state.is_closed) = (false, true);
         self.changed.notify_all();
+        drop(state);
+        self.gate.wake();
     }
 }

@@ -4,6 +4,9 @@
 
 mod admin;
 mod clients;
+#[cfg(feature = "testing")]
+mod controls;
+mod gate;
 mod inbox;
 mod name;
 
@@ -11,6 +14,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use self::gate::{Gate, Whose};
 use self::inbox::Inbox;
 use self::name::{Name, Standing};
 use crate::clock::{Deadline, Moment, wall_micros};
@@ -20,8 +24,8 @@ use crate::error::{Error, ErrorKind};
 use crate::fork::OneProcess;
 use crate::store::breaking::LONGEST_REMEMBERED;
 use crate::store::{
-    Abilities, Answer, Identity, Lane, Listener, Outcome, Place, Reply, Request, Seen, ServerId,
-    Store,
+    Abilities, Answer, Failure, Identity, Lane, Listener, Outcome, Owed, Place, Reply, Request,
+    Seen, ServerId, Store,
 };
 use crate::sync::Mutex;
 use crate::token::ClientId;
@@ -46,10 +50,11 @@ static STORES: Mutex<BTreeMap<String, Arc<Memory>>> = Mutex::new(BTreeMap::new()
 
 /// What the clients of one name share.
 #[derive(Default)]
-struct Memory {
+pub(crate) struct Memory {
     locks: Mutex<Locks>,
     /// What clients say of themselves, and until when that is kept.
     records: Mutex<HashMap<ClientId, (Vec<u8>, Moment)>>,
+    gate: Arc<Gate>,
 }
 
 #[derive(Default)]
@@ -66,14 +71,22 @@ pub(crate) struct MemoryStore {
     inbox: Arc<Inbox>,
 }
 
-impl MemoryStore {
-    pub(crate) fn open(name: &str, config: &Config) -> Result<MemoryStore, Error> {
+impl Memory {
+    /// The store of this name in this process.
+    pub(crate) fn named(name: &str) -> Result<Arc<Memory>, Error> {
         if !USED_IN.is_this() {
             return Err(Error::new(ErrorKind::Storage, INHERITED));
         }
-        let memory = Arc::clone(STORES.lock().entry(name.to_owned()).or_default());
+        Ok(Arc::clone(STORES.lock().entry(name.to_owned()).or_default()))
+    }
+}
+
+impl MemoryStore {
+    pub(crate) fn open(name: &str, config: &Config) -> Result<MemoryStore, Error> {
+        let memory = Memory::named(name)?;
         let (prefix, claim_window) = (config.prefix.clone(), config.claim_window);
-        Ok(MemoryStore { memory, prefix, claim_window, inbox: Arc::default() })
+        let inbox = Arc::new(Inbox::new(Arc::clone(&memory.gate)));
+        Ok(MemoryStore { memory, prefix, claim_window, inbox })
     }
 
     fn key(&self, name: &[u8]) -> Vec<u8> {
@@ -141,22 +154,39 @@ fn reserve_fences(count: u32) -> u64 {
 }
 
 impl Store for MemoryStore {
-    fn run(&self, _lane: Lane, requests: &[Request<'_>], _deadline: Deadline) -> Vec<Outcome> {
+    fn run(&self, lane: Lane, requests: &[Request<'_>], deadline: Deadline) -> Vec<Outcome> {
+        let whose = if lane == Lane::Keeper { Whose::Background } else { Whose::Call };
+        let (sent, passed) = (Moment::now(), self.memory.gate.pass(whose, deadline));
+        let fate = match passed {
+            Ok(fate) => fate,
+            Err(failure) => return vec![Err(failure); requests.len()],
+        };
         let mut locks = self.memory.locks.lock();
-        requests.iter().map(|request| Ok(self.carry_out(&mut locks, request))).collect()
+        let mut outcome = |request| fate.reply(sent, self.carry_out(&mut locks, request));
+        requests.iter().map(&mut outcome).collect()
     }
 
-    fn free_in(&self, name: &[u8], _deadline: Deadline) -> Result<Duration, Error> {
+    fn let_go(&self, owed: &Owed, lane: Lane, deadline: Deadline) -> Option<Outcome> {
+        if self.memory.gate.is_paused() {
+            // Nobody waits for this reply: the keeper gives when the store answers again.
+            return Some(Err(Failure::not_done(Error::bare(ErrorKind::NoAnswer))));
+        }
+        Some(self.ask(lane, owed.identity.give(), deadline))
+    }
+
+    fn free_in(&self, name: &[u8], deadline: Deadline) -> Result<Duration, Error> {
+        self.memory.gate.pass_to_look(Whose::Background, deadline)?;
         Ok(self.seen(name).left)
     }
 
-    fn is_unawaited(&self, grant: &Identity, _lane: Lane, _deadline: Deadline) -> bool {
+    fn is_unawaited(&self, grant: &Identity, _lane: Lane, deadline: Deadline) -> bool {
+        let is_answered = self.memory.gate.pass_to_look(Whose::Background, deadline).is_ok();
         let seen = self.seen(&grant.name);
-        seen.token == Some(grant.token) && seen.waiting == Some(0)
+        is_answered && seen.token == Some(grant.token) && seen.waiting == Some(0)
     }
 
-    fn ping(&self, _deadline: Deadline) -> Result<(), Error> {
-        Ok(())
+    fn ping(&self, deadline: Deadline) -> Result<(), Error> {
+        self.memory.gate.pass_to_look(Whose::Call, deadline)
     }
 
     fn abilities(&self) -> Abilities {

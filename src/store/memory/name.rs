@@ -32,6 +32,8 @@ struct Grant {
     last: u64,
     since: Moment,
     until: Moment,
+    /// A test has it, which outlasts every clock.
+    stays: bool,
 }
 
 /// A token that waits.
@@ -179,7 +181,7 @@ impl Name {
 
     fn begin(&mut self, token: Token, (first, block): (u64, u32), times: (Moment, Moment)) {
         let (last, (since, until)) = (first + u64::from(block) - 1, times);
-        self.grant = Some(Grant { token, first, last, since, until });
+        self.grant = Some(Grant { token, first, last, since, until, stays: false });
         self.last_fence = last;
     }
 
@@ -209,6 +211,33 @@ impl Name {
     /// A client has ended.
     pub(super) fn leave_all(&mut self, inbox: &Arc<Inbox>) {
         self.queue.retain(|place| !Arc::ptr_eq(&place.inbox, inbox));
+    }
+
+    #[cfg(feature = "testing")]
+    pub(super) fn stays(&mut self) {
+        self.grant.iter_mut().for_each(|grant| grant.stays = true);
+    }
+
+    /// As if so much time had passed without a request. Whether that has ended the grant.
+    #[cfg(feature = "testing")]
+    pub(super) fn grow_older(&mut self, by: Duration, now: Moment) -> bool {
+        let was_held = self.held(now).is_some();
+        if let Some(grant) = &mut self.grant {
+            grant.since = grant.since.minus(by);
+            if !grant.stays {
+                grant.until = grant.until.minus(by);
+            }
+        }
+        self.used = self.used.minus(by);
+        self.queue.iter_mut().for_each(|place| place.since = place.since.minus(by));
+        self.breach = self.breach.take().filter(|(_, at)| now.since(*at) + by < KEPT);
+        self.breach.iter_mut().for_each(|(_, at)| *at = at.minus(by));
+        let is_free = self.held(now).is_none();
+        if is_free {
+            // The first waiter would have asked when the ttl was over.
+            self.hand_over(u64::MAX, now);
+        }
+        was_held && is_free
     }
 
     pub(super) fn is_over(&self, now: Moment) -> bool {

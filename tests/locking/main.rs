@@ -27,6 +27,8 @@ mod sqlite_stopped;
 mod sqlite_users;
 #[path = "../stores/mod.rs"]
 mod stores;
+#[cfg(feature = "testing")]
+mod testing;
 mod vanishing;
 mod waiting;
 mod who;

@@ -1,9 +1,6 @@
 //! What a test can do to a store in memory: each control, with the client that it happens to and another
 //! one.
 
-#![cfg(feature = "testing")]
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
 mod mistakes;
 
 use std::sync::mpsc;

@@ -33,6 +33,7 @@ struct Grant {
     since: Moment,
     until: Moment,
     /// A test has it, which outlasts every clock.
+    #[cfg(feature = "testing")]
     stays: bool,
 }
 
@@ -181,7 +182,15 @@ impl Name {
 
     fn begin(&mut self, token: Token, (first, block): (u64, u32), times: (Moment, Moment)) {
         let (last, (since, until)) = (first + u64::from(block) - 1, times);
-        self.grant = Some(Grant { token, first, last, since, until, stays: false });
+        self.grant = Some(Grant {
+            token,
+            first,
+            last,
+            since,
+            until,
+            #[cfg(feature = "testing")]
+            stays: false,
+        });
         self.last_fence = last;
     }
 

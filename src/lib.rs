@@ -70,9 +70,9 @@
 //! - `postgres`, `mysql`, `zookeeper`, `etcd`: a store each.
 //! - `sqlite`: the embedded store. Needs a C compiler, and no other crate that brings an SQLite.
 //! - `memory`: a store in one process, for the tests of programs.
-//! - `testing`: that store with controls, by which a test has a lease lost, a lock busy or the store
-//!   unreachable: `leasehold::testing`.
 //! - `stores`: all of these.
+//! - `testing`: the store in memory with controls, by which a test has a lease lost, a lock busy or the
+//!   store unreachable: `leasehold::testing`.
 //! - `tls`: TLS to servers, such as `rediss://` and `sslmode=`.
 //! - `examine`: `Client::examine`, which tells whether a store is fit for locks.
 //! - `cli`: the command `leasehold`, with all stores.

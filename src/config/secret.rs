@@ -16,12 +16,25 @@ const MOST_BYTES: u64 = 64 * 1024;
 /// What a file has, without the line break at its end.
 ///
 /// # Errors
-/// [`ErrorKind::Auth`], with the reason and the file's name.
+/// [`ErrorKind::Auth`], with the reason and the file's name; [`ErrorKind::Exhausted`] if this process has no
+/// descriptor left.
 pub(super) fn read(file: &Path) -> Result<Secret, Error> {
     let refused = |why: &str| {
-        Error::mended(ErrorKind::Auth, format!("the password file {} {why}", file.display()))
+        Error::mended(
+            ErrorKind::Auth,
+            format!(
+                "the password file {} {why}: write the password into it, or correct password_file=",
+                file.display()
+            ),
+        )
     };
-    let found = contents(file).map_err(|error| refused(&format!("cannot be read: {error}")))?;
+    let found = contents(file).map_err(|error| match error.raw_os_error() {
+        Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM) => Error::new(
+            ErrorKind::Exhausted,
+            format!("reading the password file {}: {error}", file.display()),
+        ),
+        _ => refused(&format!("cannot be read: {error}")),
+    })?;
     let text = String::from_utf8(found).map_err(|_| refused("is not UTF-8"))?;
     let line =
         text.strip_suffix('\n').map_or(&*text, |line| line.strip_suffix('\r').unwrap_or(line));
@@ -78,7 +91,7 @@ mod tests {
             let error = read(&file).err().unwrap();
             assert_eq!(error.kind(), ErrorKind::Auth);
             let said = error.to_string();
-            assert!(said.contains(&format!("{} {why}", file.display())), "{said}");
+            assert!(said.contains(&format!("{} {why}: write", file.display())), "{said}");
             assert!(!said.contains("hunter2"), "{said}");
         }
         for (path, why) in

@@ -189,10 +189,13 @@ fn act_on_due(core: &Core, due: Vec<Arc<Grant>>, jitter: &mut Jitter, is_failing
             Err(failure) => {
                 let lock = &*grant.identity.name;
                 say!(Debug, "renewal-failed", lock = lock, error = failure.error);
-                grant.renewal_failed(now, |span| jitter.around(span));
+                // One pause for all of a round: they come back together, and not one by one.
+                grant.renewal_failed(now, |span| jitter.clone().around(span));
             }
         }
     }
+    // Another one for the next round.
+    jitter.up_to(Duration::ZERO);
     core.not_held(&lost, now, Some(deadline(core)));
     refile(core, renewals.into_iter().map(|(grant, ..)| grant));
     let is_well = || !core.book.lock().ends.values().any(|grant| grant.is_failing());

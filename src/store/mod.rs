@@ -175,6 +175,11 @@ pub(crate) const BLOCK: u32 = 64;
 /// How long a server that did not let us listen is not asked again. It may do so later.
 pub(crate) const REFUSED: Duration = Duration::from_secs(60);
 
+/// How long a listener that was refused is not asked again. A password may be in the middle of a change.
+pub(crate) fn rest_after(error: &Error) -> Duration {
+    if error.kind() == ErrorKind::Auth { Duration::from_secs(1) } else { REFUSED }
+}
+
 /// A server, as this process tells servers apart: a server that has taken another one's place has a
 /// number of its own, and a clock of its own.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]

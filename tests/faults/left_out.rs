@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::PathBuf;
 
 use crate::stores::cannot::{CANNOT, Why};
 
@@ -50,10 +51,15 @@ struct Found {
 impl Found {
     fn read() -> Found {
         let mut found = Found::default();
-        for folder in FOLDERS {
-            for file in fs::read_dir(format!("tests/{folder}")).unwrap() {
-                let path = file.unwrap().path();
-                found.read_file(path.to_str().unwrap(), &fs::read_to_string(&path).unwrap());
+        let mut folders = FOLDERS.map(|folder| PathBuf::from(format!("tests/{folder}"))).to_vec();
+        while let Some(folder) = folders.pop() {
+            for file in fs::read_dir(folder).unwrap() {
+                match file.unwrap().path() {
+                    path if path.is_dir() => folders.push(path),
+                    path => {
+                        found.read_file(path.to_str().unwrap(), &fs::read_to_string(&path).unwrap())
+                    }
+                }
             }
         }
         let table = fs::read_to_string("tests/languages/table.toml").unwrap();

@@ -132,7 +132,8 @@ pub(super) fn check_password(access: &Access) -> Result<(), Error> {
 fn file(value: Vec<u8>) -> Result<PathBuf, Error> {
     match text(value)? {
         path if path.is_empty() => Err(bad("it is the path of a file")),
-        path => Ok(path.into()),
+        // A program may change its folder before it logs in again.
+        path => std::path::absolute(path).map_err(|error| bad(format!("it is no path: {error}"))),
     }
 }
 

@@ -20,7 +20,7 @@ use super::{fault, micros};
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
 use crate::store::net::poll::readable;
-use crate::store::{self, Notice, REFUSED, ServerId, Teller};
+use crate::store::{self, Notice, ServerId, Teller, rest_after};
 use crate::sync::{Mutex, Turnstile};
 use crate::token::Token;
 
@@ -350,7 +350,7 @@ impl store::Listener for Listener {
             }
             Err(error) => {
                 let rest = match error.is_retriable() {
-                    false => REFUSED,
+                    false => rest_after(&error),
                     // As long as the attempt took: half of the time is for requests.
                     true => now.since(began).clamp(LEAST_REST, self.io_timeout.max(LEAST_REST)),
                 };
@@ -389,7 +389,8 @@ impl store::Listener for Listener {
                     self.own_keys.ear_ended(open.ear.id);
                     state.open = None;
                     if !error.is_retriable() {
-                        state.resting = Some((Moment::now().plus(REFUSED), error.clone()));
+                        state.resting =
+                            Some((Moment::now().plus(rest_after(&error)), error.clone()));
                     }
                     return Err(error);
                 }

@@ -1,6 +1,6 @@
 //! The store in memory: for the tests of programs that use locks, without a server and without a file.
 //! It is one process's, and ends with it. All that belongs to a name changes under one mutex, by the
-//! boot clock; so there is no connection, no outcome that is unknown, and nothing to send again.
+//! boot clock; so there is no connection, and no outcome is unknown but where a test asks for it.
 
 mod admin;
 mod clients;

@@ -18,7 +18,7 @@ use crate::clock::{Deadline, Moment};
 use crate::config::limits::MAX_FENCE;
 use crate::error::{Error, ErrorKind};
 use crate::store::net::seat::Line;
-use crate::store::{self, Notice, REFUSED, ServerId, Teller};
+use crate::store::{self, Notice, ServerId, Teller, rest_after};
 use crate::sync::{Mutex, Turnstile};
 use crate::token::Token;
 
@@ -200,7 +200,7 @@ impl store::Listener for Listener {
             }
             Err(error) => {
                 let rest = match error.is_retriable() {
-                    false => REFUSED,
+                    false => rest_after(&error),
                     // As long as the attempt took: half of the time is for requests.
                     true => now.since(began).clamp(LEAST_REST, self.io_timeout.max(LEAST_REST)),
                 };
@@ -231,7 +231,7 @@ impl store::Listener for Listener {
             let mut state = self.state.lock();
             (state.open, *current) = (None, None);
             if !error.is_retriable() {
-                state.resting = Some((Moment::now().plus(REFUSED), error.clone()));
+                state.resting = Some((Moment::now().plus(rest_after(error)), error.clone()));
             }
         }
         heard

@@ -32,7 +32,7 @@ use super::{fault, frame};
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
 use crate::store::net::poll::{self, Bell};
-use crate::store::{self, Notice, REFUSED, ServerId, Teller};
+use crate::store::{self, Notice, ServerId, Teller, rest_after};
 use crate::sync::{Condvar, Mutex, Turnstile};
 use crate::token::Token;
 
@@ -323,7 +323,9 @@ impl Listener {
         let mut state = self.state.lock();
         state.open.remove(&subscription.key);
         if !error.is_retriable() {
-            state.resting.insert(subscription.key, (Moment::now().plus(REFUSED), error.clone()));
+            state
+                .resting
+                .insert(subscription.key, (Moment::now().plus(rest_after(&error)), error.clone()));
         }
         state.ended = Some(error);
         self.changed.notify_all();
@@ -357,7 +359,7 @@ impl store::Listener for Listener {
         state.resting.remove(&key);
         if let Err(error) = &opened {
             let rest = match error.kind() {
-                _ if !error.is_retriable() => REFUSED,
+                _ if !error.is_retriable() => rest_after(error),
                 // The slot is on another server, or another thread was faster.
                 ErrorKind::Unavailable => Duration::ZERO,
                 // As long as the attempt took: half of the time is for other names and servers. Not

@@ -34,9 +34,11 @@ fn sentinels_replace_a_master_that_is_killed_and_one_that_is_told_to_step_down()
     let elections = group.elections();
     let killed = std::time::Instant::now();
     group.master_mut().kill();
-    let second = elections.next(LIMIT);
+    // A Sentinel may tell of the election before that late.
+    let second = std::iter::repeat_with(|| elections.next(LIMIT))
+        .find(|told| told.master != election.master)
+        .expect("it repeats without end");
     println!("a new master {:?} after the death of the old one", second.at - killed);
-    assert_ne!(second.master, election.master);
     let master = eventually_some(LIMIT, || group.master_index());
     assert_eq!(master, second.master);
     assert_eq!(group.servers[master].cmd(&["SET", "key", "new"]), Value::Okay);

@@ -25,11 +25,15 @@ import java.lang.annotation.Target;
  *
  * <p>After the wait, {@link dev.leasehold.LeaseTimeoutException} is thrown and the method does not
  * run. If the lease was lost meanwhile, {@link dev.leasehold.LeaseLostException} is thrown, unless
- * the method itself throws.
+ * the method itself throws. <strong>Its transaction has committed; do not repeat it.</strong>
+ *
+ * <p>If the thread is interrupted while it waits, {@link InterruptedException} is thrown if the method
+ * declares it, else {@link LockInterruptedException}.
  *
  * <p>As with {@code @Transactional}, only calls through the bean are locked: not those of
  * {@code this.charge(id)} within its class. A method that Spring cannot intercept because it is
- * private, static or final is an error when the bean is made.
+ * private, static or final is an error when the bean is made. So is one that returns before its work is
+ * done: a future, a {@code Mono}, a {@code Flux}, or a suspend function of Kotlin.
  */
 @Documented
 @Retention(RetentionPolicy.RUNTIME)
@@ -39,7 +43,7 @@ public @interface Locked {
      * The name of the lock. What stands in {@code #{..}} is an expression of Spring: {@code #id} is
      * the parameter of that name (compile with {@code -parameters}), {@code #p0} the first one,
      * {@code @bean} a bean. What stands in <code>${..}</code> is a property. An expression that is
-     * null is an error, since all calls would share one lock.
+     * null or an empty {@code Optional} is an error, since all calls would share one lock.
      *
      * @return a template
      */

@@ -4,6 +4,7 @@ import dev.leasehold.Lease;
 import dev.leasehold.LeaseLostException;
 import dev.leasehold.LeaseholdClient;
 import dev.leasehold.NamedLock;
+import java.lang.reflect.Method;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.Supplier;
@@ -13,6 +14,7 @@ import org.springframework.beans.factory.BeanFactory;
 import org.springframework.transaction.support.TransactionSynchronization;
 import org.springframework.transaction.support.TransactionSynchronizationManager;
 import org.springframework.util.ClassUtils;
+import org.springframework.util.ReflectionUtils;
 
 /** Acquires, calls, and releases: at the end of the call, or of the transaction that was there before. */
 final class LockedInterceptor implements MethodInterceptor {
@@ -20,8 +22,11 @@ final class LockedInterceptor implements MethodInterceptor {
             "org.springframework.transaction.support.TransactionSynchronizationManager",
             LockedInterceptor.class.getClassLoader());
 
-    /** What each thread holds by its names: a transaction may hold it beyond the method. */
-    private static final ThreadLocal<Map<String, Lease>> HELD = ThreadLocal.withInitial(ConcurrentHashMap::new);
+    /** What each thread holds: a transaction may hold it beyond the method. */
+    private static final ThreadLocal<Map<Key, Lease>> HELD = ThreadLocal.withInitial(ConcurrentHashMap::new);
+
+    /** With the client, since a program may have two contexts, whose stores are not the same. */
+    private record Key(LeaseholdClient client, String name) {}
 
     private final Supplier<LeaseholdClient> client;
     private final LockedMethods methods;
@@ -36,30 +41,50 @@ final class LockedInterceptor implements MethodInterceptor {
     @Override
     public Object invoke(MethodInvocation call) throws Throwable {
         Object target = call.getThis();
-        LockedMethod method = methods.get(call.getMethod(), target.getClass());
-        NamedLock lock = method.lock(client.get(), target, call.getArguments(), beans);
-        Map<String, Lease> held = HELD.get();
-        Lease outer = held.get(lock.name());
+        // A client that Spring makes of an interface alone has no target.
+        Class<?> type = target != null ? target.getClass() : call.getMethod().getDeclaringClass();
+        LeaseholdClient opened = client.get();
+        NamedLock lock = methods.get(call.getMethod(), type).lock(opened, target, call.getArguments(), beans);
+        var key = new Key(opened, lock.name());
+        Map<Key, Lease> held = HELD.get();
+        Lease outer = held.get(key);
         if (outer != null) {
             // This thread would wait for itself.
             checkNotLost(outer);
             return proceed(call, outer);
         }
-        Lease lease = lock.acquire();
-        held.put(lock.name(), lease);
+        Lease lease = acquire(lock, call.getMethod());
+        held.put(key, lease);
+        Runnable release = () -> {
+            held.remove(key, lease);
+            lease.close();
+        };
         if (HAS_TRANSACTIONS && Outer.hasBegun()) {
-            Outer.atEnd(lease, () -> release(held, lease));
+            try {
+                Outer.atEnd(lease, release);
+            } catch (RuntimeException | Error e) {
+                release.run(); // nothing else would
+                throw e;
+            }
             return proceed(call, lease);
         }
-        try (AutoCloseable end = () -> release(held, lease)) {
+        // What it throws is a suppressed exception of what the method has thrown.
+        try (AutoCloseable end = release::run) {
             return proceed(call, lease);
         }
     }
 
-    /** What it throws is a suppressed exception of what the method has thrown. */
-    private static void release(Map<String, Lease> held, Lease lease) {
-        held.remove(lease.lock().name(), lease);
-        lease.close();
+    private static Lease acquire(NamedLock lock, Method method) throws InterruptedException {
+        try {
+            return lock.acquire();
+        } catch (InterruptedException e) {
+            if (ReflectionUtils.declaresException(method, InterruptedException.class)) {
+                throw e;
+            }
+            // The proxy would make an UndeclaredThrowableException of it, and nobody would know of the interrupt.
+            Thread.currentThread().interrupt();
+            throw new LockInterruptedException(e);
+        }
     }
 
     private static void checkNotLost(Lease lease) {

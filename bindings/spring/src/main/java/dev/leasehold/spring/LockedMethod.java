@@ -5,6 +5,8 @@ import dev.leasehold.NamedLock;
 import java.lang.reflect.Method;
 import java.lang.reflect.Modifier;
 import java.time.Duration;
+import java.util.Arrays;
+import java.util.Set;
 import java.util.function.UnaryOperator;
 import org.springframework.beans.factory.BeanFactory;
 import org.springframework.context.expression.BeanFactoryResolver;
@@ -19,11 +21,23 @@ import org.springframework.expression.common.CompositeStringExpression;
 import org.springframework.expression.common.LiteralExpression;
 import org.springframework.expression.common.TemplateParserContext;
 import org.springframework.expression.spel.standard.SpelExpressionParser;
+import org.springframework.util.ObjectUtils;
 
 /** A method and what its {@link Locked} says, read once. */
 final class LockedMethod {
     private static final SpelExpressionParser PARSER = new SpelExpressionParser();
     private static final ParameterNameDiscoverer NAMES = new DefaultParameterNameDiscoverer();
+
+    /** What is returned before the work is done; known by name, since a program may have none of them. */
+    private static final Set<String> LATER = Set.of(
+            "java.util.concurrent.Future",
+            "java.util.concurrent.CompletionStage",
+            "java.util.concurrent.Flow$Publisher",
+            "org.reactivestreams.Publisher",
+            "kotlinx.coroutines.flow.Flow");
+
+    /** The last parameter of what Kotlin calls a suspend function. */
+    private static final String CONTINUATION = "kotlin.coroutines.Continuation";
 
     private final Method method;
     private final Expression name;
@@ -39,9 +53,14 @@ final class LockedMethod {
      */
     LockedMethod(Method method, Locked locked, UnaryOperator<String> properties) {
         this.method = method;
+        checkEndsWithItsWork();
         String template = properties.apply(locked.name());
         if (template.isBlank()) {
             throw refuse("has no name");
+        }
+        if (template.contains("${")) {
+            // Without Spring Boot, Spring leaves it as it stands, and all calls would share one lock.
+            throw refuse("has the name \"" + template + "\", of which no property sets what stands in ${..}");
         }
         try {
             this.name = PARSER.parseExpression(template, new TemplateParserContext());
@@ -61,6 +80,28 @@ final class LockedMethod {
                         + ", so Spring cannot lock its calls; make it public, and neither static nor final");
             }
         }
+    }
+
+    /** The lock is released when the method returns. */
+    private void checkEndsWithItsWork() {
+        String why = ", so its lock would be released before the work is done; lock a method that returns after it";
+        if (isLater(method.getReturnType())) {
+            throw refuse("returns a " + method.getReturnType().getName() + why);
+        }
+        for (Class<?> parameter : method.getParameterTypes()) {
+            if (parameter.getName().equals(CONTINUATION)) {
+                throw refuse("is a suspend function" + why);
+            }
+        }
+    }
+
+    private static boolean isLater(Class<?> type) {
+        if (type == null) {
+            return false;
+        }
+        return LATER.contains(type.getName())
+                || isLater(type.getSuperclass())
+                || Arrays.stream(type.getInterfaces()).anyMatch(LockedMethod::isLater);
     }
 
     private static String describe(Method method) {
@@ -115,7 +156,8 @@ final class LockedMethod {
         String expression = "#{" + part.getExpressionString() + "}";
         Object value;
         try {
-            value = part.getValue(context);
+            // As Spring does with parameters: an empty one is null.
+            value = ObjectUtils.unwrapOptional(part.getValue(context));
         } catch (EvaluationException e) {
             throw new IllegalArgumentException(describe(method) + " cannot evaluate " + expression + ": "
                     + e.getMessage(), e);

@@ -9,11 +9,18 @@ import dev.leasehold.Lease;
 import dev.leasehold.LeaseTimeoutException;
 import dev.leasehold.LeaseholdClient;
 import java.util.Map;
+import java.util.Optional;
+import java.util.concurrent.CompletableFuture;
+import kotlin.coroutines.Continuation;
+import org.aopalliance.intercept.MethodInterceptor;
 import org.junit.jupiter.api.Test;
+import org.springframework.aop.Advisor;
+import org.springframework.aop.framework.ProxyFactory;
 import org.springframework.context.annotation.AnnotationConfigApplicationContext;
 import org.springframework.context.annotation.Bean;
 import org.springframework.context.annotation.Configuration;
 import org.springframework.core.env.MapPropertySource;
+import reactor.core.publisher.Mono;
 
 /** What {@code @Locked} accepts and what it refuses, without Spring Boot and without transactions. */
 class LockedTest {
@@ -73,6 +80,9 @@ class LockedTest {
             return byName(id);
         }
 
+        @Locked(name = "nightly")
+        public void interruptible() throws InterruptedException {}
+
         public boolean isLocked() {
             try {
                 return CurrentLease.fence() > 0;
@@ -108,6 +118,65 @@ class LockedTest {
     }
 
     @Test
+    void anInterruptIsToldAsTheMethodCanTellIt() {
+        try (var context = context(Shop.class)) {
+            Shop shop = context.getBean(Shop.class);
+            Thread.currentThread().interrupt();
+            assertThrows(InterruptedException.class, shop::interruptible);
+            assertFalse(Thread.interrupted());
+            Thread.currentThread().interrupt();
+            var thrown = assertThrows(LockInterruptedException.class, shop::fixed);
+            assertTrue(Thread.interrupted());
+            assertTrue(thrown.getMessage().contains("nightly"), thrown.getMessage());
+            assertFalse(context.getBean(LeaseholdClient.class).lock("nightly").inspect().isHeld());
+        }
+    }
+
+    static class Till {
+        @Locked(name = "nightly")
+        public void run(Runnable inner) {
+            inner.run();
+        }
+    }
+
+    @Configuration
+    @EnableLocked
+    static class Elsewhere {
+        @Bean
+        LeaseholdClient leasehold() {
+            return LeaseholdClient.connect("memory:elsewhere");
+        }
+    }
+
+    @Test
+    void theSameNameInAnotherContextIsAnotherLock() {
+        try (var context = context(Till.class);
+                var elsewhere = new AnnotationConfigApplicationContext(Elsewhere.class, Till.class)) {
+            var theirs = elsewhere.getBean(LeaseholdClient.class);
+            Till there = elsewhere.getBean(Till.class);
+            context.getBean(Till.class).run(() -> {
+                assertFalse(theirs.lock("nightly").inspect().isHeld());
+                there.run(() -> assertTrue(theirs.lock("nightly").inspect().isHeld()));
+            });
+        }
+    }
+
+    /** Its proxy has no target, as that of an HTTP client. */
+    interface Remote {
+        @Locked(name = "remote:#{#p0}")
+        String call(long id);
+    }
+
+    @Test
+    void aProxyWithoutATargetIsLockedToo() {
+        try (var context = context(Shop.class)) {
+            var proxy = new ProxyFactory(Remote.class, (MethodInterceptor) call -> CurrentLease.get().lock().name());
+            proxy.addAdvisor(0, context.getBean("leaseholdLockedAdvisor", Advisor.class));
+            assertEquals("remote:5", ((Remote) proxy.getProxy()).call(5));
+        }
+    }
+
+    @Test
     void anExpressionThatNamesNothingIsRefused() {
         try (var context = context(Shop.class)) {
             Shop shop = context.getBean(Shop.class);
@@ -115,6 +184,8 @@ class LockedTest {
             assertSays("Shop.byObject() has a name in which #{#order} is a java.lang.Object without a toString()",
                     () -> shop.byObject(new Object()));
             assertSays("Shop.byObject() has a name in which #{#order} is empty", () -> shop.byObject(""));
+            assertSays("Shop.byObject() has a name in which #{#order} is null", () -> shop.byObject(Optional.empty()));
+            shop.byObject(Optional.of(4));
             assertSays("Shop.unknown() cannot evaluate #{#nobody.id}", () -> shop.unknown(1));
             assertFalse(context.getBean(LeaseholdClient.class).lock("order:").inspect().isHeld());
         }
@@ -161,6 +232,32 @@ class LockedTest {
         public void run() {}
     }
 
+    static class NoProperty {
+        @Locked(name = "${shop.nothing}")
+        public void run() {}
+    }
+
+    static class Promise {
+        @Locked(name = "n")
+        public CompletableFuture<String> run() {
+            return null;
+        }
+    }
+
+    static class Reactive {
+        @Locked(name = "n")
+        public Mono<String> run() {
+            return null;
+        }
+    }
+
+    static class Suspended {
+        @Locked(name = "n")
+        public Object run(long id, Continuation<? super String> then) {
+            return null;
+        }
+    }
+
     static final class FinalClass {
         @Locked(name = "n")
         public void run() {}
@@ -181,5 +278,25 @@ class LockedTest {
             String said = rootOf(wrong.getKey()).getMessage();
             assertTrue(said.startsWith(wrong.getValue()), said);
         }
+    }
+
+    @Test
+    void whatReturnsBeforeItsWorkIsDoneIsAnErrorToo() {
+        String early = ", so its lock would be released before the work is done";
+        Map.of(
+                Promise.class, "Promise.run() returns a java.util.concurrent.CompletableFuture" + early,
+                Reactive.class, "Reactive.run() returns a reactor.core.publisher.Mono" + early,
+                Suspended.class, "Suspended.run() is a suspend function" + early)
+                .forEach((bean, expected) -> {
+                    String said = rootOf(bean).getMessage();
+                    assertTrue(said.startsWith("the @Locked method " + expected), said);
+                });
+    }
+
+    @Test
+    void aPropertyThatNothingSetsIsAnError() {
+        String said = rootOf(NoProperty.class).getMessage();
+        String expected = "NoProperty.run() has the name \"${shop.nothing}\", of which no property sets";
+        assertTrue(said.startsWith("the @Locked method " + expected), said);
     }
 }

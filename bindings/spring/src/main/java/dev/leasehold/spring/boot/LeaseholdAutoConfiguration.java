@@ -6,6 +6,7 @@ import dev.leasehold.LeaseholdException;
 import dev.leasehold.spring.LockedConfiguration;
 import java.util.function.Consumer;
 import javax.sql.DataSource;
+import org.springframework.beans.factory.ListableBeanFactory;
 import org.springframework.beans.factory.ObjectProvider;
 import org.springframework.boot.autoconfigure.AutoConfiguration;
 import org.springframework.boot.autoconfigure.condition.ConditionalOnMissingBean;
@@ -36,13 +37,18 @@ public class LeaseholdAutoConfiguration {
      * @param properties {@code leasehold.*}
      * @param environment has {@code spring.data.redis.*}
      * @param sources the data sources
+     * @param beans may have details of a connection that are no properties
      * @return an open client
      */
     @Bean(destroyMethod = "close")
     @ConditionalOnMissingBean
     public LeaseholdClient leaseholdClient(
-            LeaseholdProperties properties, Environment environment, ObjectProvider<DataSource> sources) {
-        LeaseholdClient client = set(configure(properties, environment, sources), properties, environment).connect();
+            LeaseholdProperties properties,
+            Environment environment,
+            ObjectProvider<DataSource> sources,
+            ListableBeanFactory beans) {
+        ClientBuilder builder = configure(properties, environment, sources, beans);
+        LeaseholdClient client = set(builder, properties, environment).connect();
         try {
             if (Boolean.TRUE.equals(properties.initialize())) {
                 client.initialize(false);
@@ -58,12 +64,16 @@ public class LeaseholdAutoConfiguration {
     }
 
     private static ClientBuilder configure(
-            LeaseholdProperties properties, Environment environment, ObjectProvider<DataSource> sources) {
+            LeaseholdProperties properties,
+            Environment environment,
+            ObjectProvider<DataSource> sources,
+            ListableBeanFactory beans) {
         if (properties.url() != null) {
             return LeaseholdClient.configure(properties.url());
         }
         LeaseholdProperties.Source wanted = properties.settingsFrom();
         if (wanted != LeaseholdProperties.Source.DATASOURCE) {
+            RedisDetails.check(beans);
             RedisSettings redis = Binder.get(environment).bind("spring.data.redis", RedisSettings.class).orElse(null);
             if (redis != null && redis.isSet()) {
                 return LeaseholdClient.configure(redis.toUrl(environment));

@@ -9,17 +9,18 @@ import org.springframework.boot.autoconfigure.AutoConfiguration;
 import org.springframework.boot.autoconfigure.condition.ConditionalOnBean;
 import org.springframework.boot.autoconfigure.condition.ConditionalOnClass;
 import org.springframework.boot.autoconfigure.condition.ConditionalOnMissingBean;
-import org.springframework.boot.autoconfigure.condition.ConditionalOnProperty;
+import org.springframework.boot.autoconfigure.condition.ConditionalOnExpression;
 import org.springframework.context.annotation.Bean;
 
 /**
  * The part {@code leasehold} of the health that Spring Boot 3's Actuator shows: up while the store
- * answers. {@code management.health.leasehold.enabled=false} leaves it out.
+ * answers. {@code management.health.leasehold.enabled=false} leaves it out, and so does
+ * {@code management.health.defaults.enabled=false}, which is of all parts that say nothing themselves.
  */
 @AutoConfiguration(after = LeaseholdAutoConfiguration.class)
 @ConditionalOnClass(HealthIndicator.class)
 @ConditionalOnBean(LeaseholdClient.class)
-@ConditionalOnProperty(name = "management.health.leasehold.enabled", matchIfMissing = true)
+@ConditionalOnExpression("${management.health.leasehold.enabled:${management.health.defaults.enabled:true}}")
 public class LeaseholdHealthConfiguration {
     /**
      * Asks the store at each look, for {@code leasehold.io-timeout} at most.

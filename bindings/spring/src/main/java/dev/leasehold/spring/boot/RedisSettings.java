@@ -26,13 +26,27 @@ record RedisSettings(
 
     /** Whether they say anything of where the server is. */
     boolean isSet() {
-        return url != null || host != null || sentinel != null || cluster != null;
+        return hasUrl() || host != null || sentinel != null || cluster != null;
     }
 
+    /**
+     * The URL of the same server.
+     *
+     * @throws IllegalStateException Spring Boot would use a server that no URL of ours can name for sure
+     */
     String toUrl(Environment environment) {
+        if (hasUrl() && (sentinel != null || cluster != null)) {
+            // Spring Boot asks the Sentinels or the cluster, with what the url says of user, password
+            // and database. A guess would lock on another server than the one that Spring uses.
+            boolean isSentinel = sentinel != null;
+            throw new IllegalStateException(PREFIX + ".url is set together with " + PREFIX + "."
+                    + (isSentinel ? "sentinel" : "cluster") + ".*: remove the url, or say where the locks are kept with"
+                    + " leasehold.url, such as "
+                    + (isSentinel ? "redis+sentinel://host:26379/master/0" : "redis+cluster://host:6379"));
+        }
         boolean isTls = ssl != null && (Boolean.TRUE.equals(ssl.enabled()) || ssl.bundle() != null);
         String files = isTls && ssl.bundle() != null ? files(environment) : "";
-        if (url != null) {
+        if (hasUrl()) {
             // It wins over host and the like, as in Spring Boot.
             return (isTls ? url.replaceFirst("^redis:", "rediss:") : url) + query(files);
         }
@@ -52,6 +66,11 @@ record RedisSettings(
         }
         return scheme + "://" + login() + bracketed(host) + ":" + (port == null ? 6379 : port) + "/" + number()
                 + query(files);
+    }
+
+    /** A profile takes the one of another file back with an empty one. */
+    private boolean hasUrl() {
+        return url != null && !url.isEmpty();
     }
 
     private int number() {

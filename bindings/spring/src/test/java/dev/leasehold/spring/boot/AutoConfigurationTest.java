@@ -84,6 +84,18 @@ class AutoConfigurationTest {
     }
 
     @Test
+    void aUrlBesideSentinelsOrAClusterIsRefused() {
+        var url = offline.withPropertyValues("spring.data.redis.url=redis://localhost");
+        String[] sentinel = {"spring.data.redis.sentinel.master=main", "spring.data.redis.sentinel.nodes=a:26379"};
+        String cluster = "spring.data.redis.cluster.nodes=a:6379";
+        assertFails(url.withPropertyValues(sentinel), "spring.data.redis.url is set together with"
+                + " spring.data.redis.sentinel.*: remove the url, or say where the locks are kept with leasehold.url");
+        assertFails(url.withPropertyValues(cluster), "such as redis+cluster://host:6379");
+        assertStore(url.withPropertyValues(cluster, "leasehold.url=redis+cluster://a:6379"), "redis+cluster://a:6379");
+        assertStore(url.withPropertyValues(cluster, "spring.data.redis.url="), "redis+cluster://a:6379");
+    }
+
+    @Test
     void elseItIsTheDataSource(@TempDir Path folder) {
         var sqlite = program.withBean(DataSource.class, source("jdbc:sqlite:" + folder.resolve("locks.db")));
         assertStore(sqlite, "sqlite:" + folder.resolve("locks.db"));

@@ -40,6 +40,10 @@ class HealthTest {
     void aProgramMayLeaveItOut() {
         program.withPropertyValues("management.health.leasehold.enabled=false")
                 .run(context -> assertThat(context).doesNotHaveBean(HealthIndicator.class));
+        var none = program.withPropertyValues("management.health.defaults.enabled=false");
+        none.run(context -> assertThat(context).doesNotHaveBean(HealthIndicator.class));
+        none.withPropertyValues("management.health.leasehold.enabled=true")
+                .run(context -> assertThat(context).hasSingleBean(HealthIndicator.class));
         program.withClassLoader(new FilteredClassLoader("org.springframework.boot.actuate"))
                 .run(context -> assertThat(context).hasNotFailed().doesNotHaveBean("leaseholdHealthIndicator"));
     }

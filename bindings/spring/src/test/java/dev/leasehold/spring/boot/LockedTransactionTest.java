@@ -23,6 +23,7 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.function.BiConsumer;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
@@ -63,8 +64,8 @@ class LockedTransactionTest {
         }
 
         @Bean
-        Order order(Stock stock) {
-            return new Order(stock);
+        Order order() {
+            return new Order();
         }
     }
 
@@ -82,9 +83,16 @@ class LockedTransactionTest {
             this.jdbc = jdbc;
         }
 
-        @Locked(name = "stock:#{#sku}", ttl = "900ms", waitAtMost = "30s")
+        @Locked(name = "stock:#{#sku}", ttl = "30s", waitAtMost = "30s")
         @Transactional
         public void sell(long sku, Runnable hasRead) {
+            sellOne(jdbc, sku, hasRead);
+        }
+
+        /** For a loss on purpose, which the renewal after a third of the ttl notices. */
+        @Locked(name = "stock:#{#sku}", ttl = "3s")
+        @Transactional
+        public void sellBriefly(long sku, Runnable hasRead) {
             sellOne(jdbc, sku, hasRead);
         }
 
@@ -121,16 +129,10 @@ class LockedTransactionTest {
 
     /** Begins the transaction before the lock. */
     static class Order {
-        private final Stock stock;
-
-        Order(Stock stock) {
-            this.stock = stock;
-        }
-
         @Transactional
-        public void sellTwice(long sku, Runnable hasSold) {
-            stock.sell(sku, () -> {});
-            stock.sell(sku, hasSold);
+        public void sellTwice(BiConsumer<Long, Runnable> sell, long sku, Runnable hasSold) {
+            sell.accept(sku, () -> {});
+            sell.accept(sku, hasSold);
         }
     }
 
@@ -241,14 +243,14 @@ class LockedTransactionTest {
     @Test
     void aTransactionOfTheCallerKeepsTheLockUntilItsEnd() throws Exception {
         stock(20);
-        context.getBean(Order.class).sellTwice(sku, () -> {
+        context.getBean(Order.class).sellTwice(stock::sell, sku, () -> {
             assertNull(elsewhere(() -> client.lock("stock:" + sku).tryAcquire()));
         });
         assertEquals(18, stock());
         client.lock("stock:" + sku).tryAcquire().release();
         // Also after a rollback.
         var order = context.getBean(Order.class);
-        assertThrows(IllegalStateException.class, () -> order.sellTwice(sku, () -> {
+        assertThrows(IllegalStateException.class, () -> order.sellTwice(stock::sell, sku, () -> {
             throw new IllegalStateException("sold out");
         }));
         assertEquals(18, stock());
@@ -259,20 +261,22 @@ class LockedTransactionTest {
     void aLossRollsBackATransactionOfTheCaller() {
         stock(20);
         var order = context.getBean(Order.class);
-        assertThrows(LeaseLostException.class, () -> order.sellTwice(sku, this::lose));
+        assertThrows(LeaseLostException.class, () -> order.sellTwice(stock::sellBriefly, sku, this::lose));
         assertEquals(20, stock());
     }
 
     @Test
     void aLossIsToldAtTheEndOfAMethod() {
         stock(20);
-        assertThrows(LeaseLostException.class, () -> stock.sell(sku, this::lose));
+        assertThrows(LeaseLostException.class, () -> stock.sellBriefly(sku, this::lose));
+        assertEquals(19, stock(), "the transaction has committed");
         // Its own exception comes first.
-        var thrown = assertThrows(IllegalStateException.class, () -> stock.sell(sku, () -> {
+        var thrown = assertThrows(IllegalStateException.class, () -> stock.sellBriefly(sku, () -> {
             lose();
             throw new IllegalStateException("sold out");
         }));
         assertEquals(List.of(LeaseLostException.class), List.of(thrown.getSuppressed()[0].getClass()));
+        assertEquals(19, stock());
     }
 
     private void lose() {

@@ -2,6 +2,7 @@ package dev.leasehold;
 
 import java.lang.ref.Cleaner;
 import java.lang.ref.Reference;
+import java.lang.ref.WeakReference;
 import java.time.Duration;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
@@ -195,7 +196,8 @@ public final class Lease implements AutoCloseable {
      *
      * <p>The lease is not valid any more when the interrupt comes, so {@link #isValid()} tells it
      * from an interrupt of another origin. Close the scope on the thread that opened it. It never
-     * interrupts after that, and clears the flag if nothing has noticed its interrupt by then.
+     * interrupts after that, and clears the flag if nothing has noticed its interrupt by then:
+     * {@link LossScope#close()} says what that means for other scopes and other interrupts.
      *
      * @return the scope, to be closed by this thread
      * @throws LeaseLostException the lease was ended before
@@ -222,8 +224,21 @@ public final class Lease implements AutoCloseable {
      */
     public CompletableFuture<LeaseEvent> whenLost() {
         var lost = new CompletableFuture<LeaseEvent>();
-        keep(lost::complete);
+        forgetWhenDone(lost, keep(lost::complete));
         return lost;
+    }
+
+    private void forgetWhenDone(CompletableFuture<LeaseEvent> lost, Losses.Listener kept) {
+        // Weakly: who keeps the future does not keep the lease by that.
+        var lease = new WeakReference<>(this);
+        var listening = new WeakReference<>(kept);
+        lost.whenComplete((event, failure) -> {
+            Lease owner = lease.get();
+            Losses.Listener done = listening.get();
+            if (owner != null && done != null) {
+                owner.forget(done);
+            }
+        });
     }
 
     /** Tells {@code told} as well, for as long as the lease goes on. */

@@ -30,9 +30,18 @@ final class DataSourceSettings {
         }
         if (source.isA("org.springframework.jdbc.datasource.AbstractDriverBasedDataSource")) {
             Properties more = (Properties) source.value("getConnectionProperties");
-            return url(source, source.text("getUrl"), properties(more), source.text("getUsername"), "getPassword");
+            return inItsCatalog(source,
+                    url(source, source.text("getUrl"), properties(more), source.text("getUsername"), "getPassword"));
         }
         return url(source, new HashMap<>());
+    }
+
+    /** Drivers of MySQL change the database by it, after they have connected; others ignore it. */
+    private static StoreUrl inItsCatalog(Mirror source, StoreUrl url) {
+        if (url.isOf("mysql") && !StoreUrl.isNone(source.text("getCatalog"))) {
+            throw source.refuse("has a catalog, by which it changes the database of its URL");
+        }
+        return url;
     }
 
     private static StoreUrl ofHikari(Mirror pool) {
@@ -47,7 +56,7 @@ final class DataSourceSettings {
         String className = pool.text("getDataSourceClassName");
         if (inner != null) {
             login(pool, more, pool.text("getUsername"), pool.text("getPassword"));
-            return url(inner, more);
+            return inItsCatalog(pool, url(inner, more));
         }
         if (!StoreUrl.isNone(className)) {
             throw pool.refuse("has a dataSourceClassName in place of a jdbcUrl");
@@ -55,7 +64,8 @@ final class DataSourceSettings {
         if (StoreUrl.isNone(pool.text("getJdbcUrl"))) {
             throw pool.refuse("has no jdbcUrl");
         }
-        return url(pool, pool.text("getJdbcUrl"), more, pool.text("getUsername"), "getPassword");
+        return inItsCatalog(pool,
+                url(pool, pool.text("getJdbcUrl"), more, pool.text("getUsername"), "getPassword"));
     }
 
     /** One that a driver or a pool brings; {@code more} is what surrounds it says. */
@@ -71,13 +81,14 @@ final class DataSourceSettings {
         }
         if (source.isA("org.mariadb.jdbc.MariaDbDataSource") || source.isA("org.mariadb.jdbc.MariaDbPoolDataSource")) {
             String url = url(source);
-            // No public method returns the password.
+            // No public method returns the password. Once the source is in use, or its URL was set, that
+            // of its URL is "***".
             if (source.has("conf")) {
                 Mirror all = source.get("conf");
                 login(source, more, all.text("user"), all.text("password"));
-                // There it is "***".
                 url = url.replaceFirst("(?<=[?&])password=[^&]*&?", "");
             } else {
+                url = (String) source.fieldValue("url");
                 login(source, more, (String) source.fieldValue("user"), (String) source.fieldValue("password"));
             }
             return JdbcUrl.read(url, more);

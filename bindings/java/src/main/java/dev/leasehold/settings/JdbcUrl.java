@@ -114,11 +114,23 @@ final class JdbcUrl {
         }
     }
 
+    /** Who gives these wants TLS, and would have plain text without a mode. */
+    private void needMode(String mode, String example, String... keys) {
+        for (String key : keys) {
+            if (mode == null && property(key) != null) {
+                throw refuse("has " + key + " and does not say whether to use TLS: say " + example);
+            }
+        }
+    }
+
     // ---- PostgreSQL --------------------------------------------------------------------------------
 
     private StoreUrl postgres() {
         reject("socketfactory", "authenticationpluginclassname", "service", "pghost", "pgport", "pgdbname",
-                "kerberosservername");
+                "kerberosservername", "requireauth");
+        if ("require".equalsIgnoreCase(property("gssencmode"))) {
+            throw refuseProperty("gssencmode=require");
+        }
         String target = property("targetservertype");
         if (target != null && !List.of("any", "primary", "master").contains(target.toLowerCase(Locale.ROOT))) {
             throw refuse("has targetServerType=" + target + ", and locks are written: leave it out, or say primary");
@@ -148,6 +160,10 @@ final class JdbcUrl {
         String mode = property("sslmode");
         if (mode == null && properties.containsKey("ssl") && !"false".equalsIgnoreCase(properties.get("ssl"))) {
             mode = "verify-full";
+        }
+        if (!properties.containsKey("ssl")) {
+            needMode(mode, "sslmode=verify-full", "sslrootcert", "sslcert", "sslkey", "sslfactory",
+                    "sslhostnameverifier", "sslpassword", "sslpasswordcallback");
         }
         if (mode == null || mode.equalsIgnoreCase("disable")) {
             return;
@@ -186,8 +202,11 @@ final class JdbcUrl {
                     : isOn("verifyservercertificate") ? "verify_ca"
                     : isOn("requiressl") ? "required" : "preferred";
         }
-        if (mode != null && !mode.equalsIgnoreCase("disabled")) {
+        // Without a mode, this driver uses TLS as well.
+        if (!"disabled".equalsIgnoreCase(mode)) {
             reject("trustcertificatekeystoreurl", "clientcertificatekeystoreurl");
+        }
+        if (mode != null && !mode.equalsIgnoreCase("disabled")) {
             url.parameter("ssl-mode", mode.toLowerCase(Locale.ROOT));
         }
         return url;
@@ -204,6 +223,9 @@ final class JdbcUrl {
         if (mode == null && isOn("usessl")) {
             mode = isOn("trustservercertificate") ? "trust"
                     : isOn("disablesslhostnameverification") ? "verify-ca" : "verify-full";
+        }
+        if (property("usessl") == null) {
+            needMode(mode, "sslMode=verify-full", "serversslcert", "truststore", "keystore", "clientsslcert");
         }
         if (mode == null || List.of("disable", "disabled", "false", "0").contains(mode.toLowerCase(Locale.ROOT))) {
             return url;

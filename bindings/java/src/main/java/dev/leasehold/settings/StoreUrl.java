@@ -18,6 +18,10 @@ final class StoreUrl {
         this.scheme = scheme;
     }
 
+    boolean isOf(String expected) {
+        return scheme.equals(expected);
+    }
+
     /** Null and an empty text are none. */
     StoreUrl credentials(String user, String password) {
         String secret = isNone(password) ? "" : ":" + escape(password);

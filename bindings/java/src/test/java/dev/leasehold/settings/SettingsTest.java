@@ -26,6 +26,7 @@ import org.mariadb.jdbc.MariaDbDataSource;
 import org.postgresql.ds.PGSimpleDataSource;
 import org.redisson.config.Config;
 import org.redisson.config.SslVerificationMode;
+import org.springframework.jdbc.datasource.DriverManagerDataSource;
 import redis.clients.jedis.DefaultJedisClientConfig;
 import redis.clients.jedis.HostAndPort;
 import redis.clients.jedis.Jedis;
@@ -65,6 +66,7 @@ class SettingsTest {
             jdbc:postgresql://db/a%20b?user=app                         | postgres://app@db:5432/a%20b
             jdbc:postgresql://db/s?user=a&sslmode=require               | postgres://a@db:5432/s?sslmode=require
             jdbc:postgresql://db/s?user=a&sslmode=disable&sslrootcert=x | postgres://a@db:5432/s
+            jdbc:postgresql://db/s?user=a&ssl=false&sslrootcert=x&gssEncMode=prefer | postgres://a@db:5432/s
             jdbc:postgresql://d/s?user=a&ssl=true&sslrootcert=c|postgres://a@d:5432/s?sslmode=verify-full&sslrootcert=c
             jdbc:postgresql://d/s?user=a&ssl&sslrootcert=c     | postgres://a@d:5432/s?sslmode=verify-full&sslrootcert=c
             jdbc:postgresql://d/s?user=a&currentSchema=x,y     | postgres://a@d:5432/s?options=-csearch_path%3Dx%2Cy
@@ -75,6 +77,8 @@ class SettingsTest {
             jdbc:mysql:///shop?user=app                                 | mysql://app@localhost:3306/shop
             jdbc:mysql://db/s?user=a&sslMode=VERIFY_CA                  | mysql://a@db:3306/s?ssl-mode=verify_ca
             jdbc:mysql://db/s?user=a&useSSL=false                       | mysql://a@db:3306/s
+            jdbc:mysql://d/s?user=a&sslMode=DISABLED&trustCertificateKeyStoreUrl=t | mysql://a@d:3306/s
+            jdbc:mariadb://db/s?user=a&sslMode=disable&serverSslCert=c  | mysql://a@db:3306/s
             jdbc:mysql://db/s?user=a&useSSL=true&requireSSL=true        | mysql://a@db:3306/s?ssl-mode=required
             jdbc:mariadb://db/shop?user=app                             | mysql://app@db:3306/shop
             jdbc:mariadb:sequential://a,b/shop?user=app                 | mysql://app@a:3306,b:3306/shop
@@ -126,6 +130,16 @@ class SettingsTest {
             jdbc:postgresql://db/s?user=a&sslmode=require&sslfactory=x.Trusting | has sslfactory
             jdbc:postgresql://db/s?user=a&sslmode=require&sslkey=/k.pk8 | Leasehold reads PEM files
             jdbc:postgresql://db/s?user=a&service=x                 | has service
+            jdbc:postgresql://db/s?user=a&gssEncMode=require        | has gssencmode=require
+            jdbc:postgresql://db/s?user=a&requireAuth=scram-sha-256 | has requireauth
+            jdbc:postgresql://db/s?user=a&sslrootcert=ca.pem|has sslrootcert and does not say whether to use TLS: say
+            jdbc:postgresql://db/s?user=a&sslcert=c.pem             | say sslmode=verify-full
+            jdbc:postgresql://db/s?user=a&sslkey=k.pem              | say sslmode=verify-full
+            jdbc:postgresql://db/s?user=a&sslfactory=x.Trusting     | say sslmode=verify-full
+            jdbc:mysql://d/s?user=a&trustCertificateKeyStoreUrl=t   | has trustcertificatekeystoreurl
+            jdbc:mysql://d/s?user=a&clientCertificateKeyStoreUrl=t  | has clientcertificatekeystoreurl
+            jdbc:mariadb://db/s?user=a&serverSslCert=ca.pem         | say sslMode=verify-full
+            jdbc:mariadb://db/s?user=a&keyStore=k                   | say sslMode=verify-full
             jdbc:mysql:loadbalance://a,b/shop?user=a                | chooses among its hosts
             jdbc:mysql://address=(host=a)(port=1)/shop?user=a       | has hosts in brackets
             jdbc:mysql://a:b@h1,c:d@h2/shop                         | has a user for each host
@@ -173,6 +187,13 @@ class SettingsTest {
         mariadb.setUser("app");
         mariadb.setPassword("a/b");
         assertEquals("mysql://app:a%2Fb@db:3306/shop", Settings.url(mariadb));
+        // From now on, the driver shows the password of its URL as "***".
+        mariadb.setUrl("jdbc:mariadb://db/shop?user=app&password=a/b");
+        assertTrue(mariadb.getUrl().contains("password=***"), mariadb.getUrl());
+        assertEquals("mysql://app:a%2Fb@db:3306/shop", Settings.url(mariadb));
+        var alone = new MariaDbDataSource();
+        alone.setUrl("jdbc:mariadb://db/shop?user=app&password=a/b");
+        assertEquals("mysql://app:a%2Fb@db:3306/shop", Settings.url(alone));
     }
 
     @Test
@@ -193,6 +214,20 @@ class SettingsTest {
         assertRefused("has two answers to what its user is", around);
         assertRefused("of class org.h2.jdbcx.JdbcDataSource does not tell Leasehold", new JdbcDataSource());
         assertRefused("has no URL", new MariaDbDataSource());
+        for (String driver : List.of("mysql", "mariadb", "postgresql")) {
+            var pool = new HikariConfig();
+            pool.setJdbcUrl("jdbc:" + driver + "://db/shop?user=app");
+            pool.setCatalog("another");
+            var spring = new DriverManagerDataSource("jdbc:" + driver + "://db/shop?user=app");
+            spring.setCatalog("another");
+            for (Object source : List.of(pool, spring)) {
+                if (driver.equals("postgresql")) {
+                    assertEquals("postgres://app@db:5432/shop", Settings.url(source), "which ignores it");
+                } else {
+                    assertRefused("has a catalog, by which it changes the database", source);
+                }
+            }
+        }
     }
 
     // ---- Jedis -------------------------------------------------------------------------------------

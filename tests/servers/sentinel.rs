@@ -31,7 +31,7 @@ fn settle(group: &SentinelGroup) {
 /// Gives the moment of the election. What was written before is with the new master.
 fn strike(group: &mut SentinelGroup, fault: Fault) -> Instant {
     settle(group);
-    let elections = group.elections();
+    let mut elections = group.elections();
     match fault {
         Fault::StepDown => return group.fail_over().at,
         Fault::Kill => group.master_mut().kill(),
@@ -457,7 +457,7 @@ fn a_sentinel_that_falls_silent_with_the_master_keeps_nobody_waiting() {
             eventually(LIMIT, || waiter.counters().busy >= 2);
             group.master().cmd(&["PEXPIRE", "n", "100"]);
             settle(&group);
-            let elections = group.elections();
+            let mut elections = group.elections();
             // The one that was asked, and goes on telling.
             group.sentinels[0].stop();
             group.servers[0].stop();

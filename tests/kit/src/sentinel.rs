@@ -285,7 +285,7 @@ pub struct Elections {
 
 impl Elections {
     #[track_caller]
-    pub fn next(mut self, limit: Duration) -> Election {
+    pub fn next(&mut self, limit: Duration) -> Election {
         let election = self.next_within(limit);
         election.unwrap_or_else(|| panic!("no new master was announced within {limit:?}"))
     }

@@ -31,7 +31,7 @@ fn sentinels_replace_a_master_that_is_killed_and_one_that_is_told_to_step_down()
     assert_eq!(refused.code(), Some("READONLY"));
     assert_eq!(group.replicas().len(), 2);
 
-    let elections = group.elections();
+    let mut elections = group.elections();
     let killed = std::time::Instant::now();
     group.master_mut().kill();
     // A Sentinel may tell of the election before that late.
@@ -53,7 +53,7 @@ fn sentinels_replace_a_master_that_is_killed_and_one_that_is_told_to_step_down()
 fn a_stopped_master_is_replaced_and_steps_down_when_it_goes_on() {
     let group = SentinelGroup::start();
     let first = group.master_index().unwrap();
-    let elections = group.elections();
+    let mut elections = group.elections();
     group.servers[first].stop();
     let election = elections.next(LIMIT);
     assert_ne!(election.master, first);

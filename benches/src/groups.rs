@@ -167,7 +167,7 @@ fn fail_once() -> Outcome<Duration> {
         std::thread::sleep(REST);
         held.let_expire_in(LEAVES_IN)?;
         std::thread::sleep(REST);
-        let elections = group.elections();
+        let mut elections = group.elections();
         group.master_mut().kill();
         let elected = elections.next(WAIT).at;
         let (lease, acquired) = waits.join().map_err(|_| "the waiter has panicked")?;

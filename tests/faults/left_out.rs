@@ -54,11 +54,11 @@ impl Found {
         let mut folders = FOLDERS.map(|folder| PathBuf::from(format!("tests/{folder}"))).to_vec();
         while let Some(folder) = folders.pop() {
             for file in fs::read_dir(folder).unwrap() {
-                match file.unwrap().path() {
-                    path if path.is_dir() => folders.push(path),
-                    path => {
-                        found.read_file(path.to_str().unwrap(), &fs::read_to_string(&path).unwrap())
-                    }
+                let path = file.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else {
+                    found.read_file(path.to_str().unwrap(), &fs::read_to_string(&path).unwrap());
                 }
             }
         }

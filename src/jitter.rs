@@ -22,6 +22,11 @@ impl Jitter {
         word ^ (word >> 31)
     }
 
+    /// One of its own, whose copies all draw the same.
+    pub(crate) fn split(&mut self) -> Jitter {
+        Jitter(self.next())
+    }
+
     pub(crate) fn up_to(&mut self, most: Duration) -> Duration {
         // 53 random bits as a fraction of one.
         most.mul_f64((self.next() >> 11) as f64 / (1u64 << 53) as f64)

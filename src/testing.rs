@@ -175,7 +175,9 @@ impl Memory {
     /// request, and a lock that this frees is handed to its first waiter. The holder of an ended lease has been told
     /// when this returns, as after [`lose`](Memory::lose).
     ///
-    /// The clock of the client stays: a lease that goes on in the store is as long valid as before.
+    /// The clock of the client stays: a lease that goes on in the store is as long valid as before. Until
+    /// its next renewal, the store has less time for it than its holder believes, so another client may
+    /// have the lock while that lease is still valid.
     pub fn advance(&self, by: Duration) {
         self.have_heard(&self.store.advance(by));
     }

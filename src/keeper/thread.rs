@@ -172,6 +172,8 @@ fn act_on_due(core: &Core, due: Vec<Arc<Grant>>, jitter: &mut Jitter, is_failing
         *is_failing = true;
     }
     let mut lost = Vec::new();
+    // One pause for all that have failed in this round: they are tried together, and not one by one.
+    let shared = jitter.split();
     for ((grant, ttl, reach), outcome) in renewals.iter().zip(outcomes) {
         core.measure(grant.terms.group, &outcome, now);
         match outcome {
@@ -189,13 +191,10 @@ fn act_on_due(core: &Core, due: Vec<Arc<Grant>>, jitter: &mut Jitter, is_failing
             Err(failure) => {
                 let lock = &*grant.identity.name;
                 say!(Debug, "renewal-failed", lock = lock, error = failure.error);
-                // One pause for all of a round: they come back together, and not one by one.
-                grant.renewal_failed(now, |span| jitter.clone().around(span));
+                grant.renewal_failed(now, |span| shared.clone().around(span));
             }
         }
     }
-    // Another one for the next round.
-    jitter.up_to(Duration::ZERO);
     core.not_held(&lost, now, Some(deadline(core)));
     refile(core, renewals.into_iter().map(|(grant, ..)| grant));
     let is_well = || !core.book.lock().ends.values().any(|grant| grant.is_failing());

@@ -66,13 +66,22 @@ impl<W: Send + 'static> Drop for Lent<'_, W> {
         let wire = self.wire.take();
         match &mut self.home {
             Home::Pool { last, seat, .. } => {
+                let is_open = wire.is_some();
                 if let Some(seat) = seat {
                     ***seat = wire;
                 }
-                std::mem::swap(&mut *last.lock(), seat);
+                // An empty one would be lent before the open one: while the server stands still,
+                // every caller would dial in vain instead of writing.
+                if is_open {
+                    std::mem::swap(&mut *last.lock(), seat);
+                }
                 // The one before it goes to r2d2 with this, and before the next caller is let in.
             }
-            Home::List { list, .. } => list.lock().push(wire),
+            Home::List { list, .. } => {
+                let mut list = list.lock();
+                let at = if wire.is_some() { list.len() } else { 0 };
+                list.insert(at, wire);
+            }
             Home::Reserved(seat) => **seat = wire,
         }
     }
@@ -319,6 +328,22 @@ mod tests {
         for pool in pools.iter().chain([&build()]) {
             let slots: Vec<_> = (0..3).map(|_| *pool.try_get().unwrap()).collect();
             assert_eq!(slots, [first; 3]);
+        }
+    }
+
+    #[test]
+    fn an_empty_seat_put_back_last_is_not_lent_before_an_open_one() {
+        use std::time::Duration;
+        let (giver, keeper) = Default::default();
+        let idle = Idle::List(Mutex::new(vec![None, None]));
+        let in_child = Pool { size: 2, entrance: Permits::new(2), idle, giver, keeper };
+        for pool in [Pools::new(2).make().unwrap(), in_child] {
+            let lend = || pool.lend(Lane::Caller, Deadline::after(Duration::from_secs(1))).unwrap();
+            let (mut open, empty) = (lend(), lend());
+            open.wire = Some(Box::new(()));
+            drop(open);
+            drop(empty);
+            assert!(lend().wire.is_some());
         }
     }
 

@@ -402,9 +402,9 @@ impl Lease {
 
 /// Releases the lock if that was not done. It does not wait for the reply, except where threads of this
 /// process wait for the lock: then also for a look, a quarter of `io_timeout` at most. It waits 50 ms at
-/// most for a connection and never tries twice: the rest is the keeper's. A program that ends right after
-/// it dropped several leases may leave the last ones to their ttl; closing the client, or releasing does
-/// not.
+/// most for a connection, on Redis once a second, and never tries twice: the rest is the keeper's. A
+/// program that ends right after it dropped several leases may leave the last ones to their ttl; closing
+/// the client, or releasing does not.
 impl Drop for Lease {
     fn drop(&mut self) {
         let Ok(core) = self.keeper.core_even_closed() else { return };

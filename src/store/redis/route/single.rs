@@ -2,6 +2,8 @@
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use redis::Value;
 
@@ -21,7 +23,14 @@ use crate::store::{Failure, Identity, Lane, Owed, Request};
 pub(in crate::store::redis) struct Single {
     peer: Peer,
     pool: Pool<Wire>,
+    /// When a release that nobody waits for found no connection in time; zero if that never was.
+    unreached_at: AtomicU64,
 }
+
+/// For how long other releases do not wait for a connection either: whoever drops a thousand leases while
+/// the server stands still waits once a second, not a thousand times. The keeper sends them, and those
+/// that find an open connection go out at once.
+const UNREACHED_FOR: Duration = Duration::from_secs(1);
 
 impl Single {
     pub(in crate::store::redis) fn new(
@@ -32,7 +41,12 @@ impl Single {
     ) -> Result<Single, Error> {
         let (known_scripts, told) = Default::default();
         let peer = Peer { source, outbox, gives, known_scripts, first_word, told };
-        Ok(Single { peer, pool: pools.make()? })
+        Ok(Single { peer, pool: pools.make()?, unreached_at: AtomicU64::new(0) })
+    }
+
+    fn was_unreached(&self) -> bool {
+        let at = Moment::from_nanos(self.unreached_at.load(Ordering::Relaxed));
+        at != Moment::ZERO && Moment::now().since(at) < UNREACHED_FOR
     }
 
     pub(super) fn begin<'a>(
@@ -174,8 +188,12 @@ impl Route for Single {
     }
 
     fn let_go(&self, owed: &Owed, give: &Parcel<'_>) -> Result<(), Failure> {
-        let letter = Letter { most: MOST - 1, ..Letter::new(give) };
-        self.pool.on_connection(give.lane, letter.by.connect, |lent| {
+        let mut letter = Letter { most: MOST - 1, ..Letter::new(give) };
+        let waits = !self.was_unreached();
+        if !waits {
+            letter.by.connect = Deadline::at(Moment::ZERO);
+        }
+        let done = self.pool.on_connection(give.lane, letter.by.connect, |lent| {
             let sent = self.peer.send(lent, &letter)?;
             if let Some(wire) = &mut lent.wire {
                 let (concern, when) = (Concern::Release, (sent, give.deadline));
@@ -183,7 +201,13 @@ impl Route for Single {
                 wire.unread.push(Subject::Give(id, owed.identity.clone()), when);
             }
             Ok(())
-        })
+        });
+        let is_unreached =
+            |failure: &Failure| failure.sent.is_none() && failure.error.is_retriable();
+        if waits && done.as_ref().is_err_and(is_unreached) {
+            self.unreached_at.store(Moment::now().as_nanos(), Ordering::Relaxed);
+        }
+        done
     }
 
     fn read_unread(&self, before: Moment) {

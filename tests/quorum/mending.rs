@@ -172,6 +172,21 @@ fn a_lease_that_was_won_in_a_crowd_is_soon_on_all_nodes() {
 }
 
 #[test]
+fn a_node_that_was_slow_once_is_given_the_lease_though_no_caller_asks_it_again() {
+    let quorum = Quorum::start(3);
+    let client = &crowd(&quorum)[0];
+    let slow = &quorum.nodes[2];
+    rival(slow);
+    // Its next renewal would notice it.
+    let lease = client.lock(NAME).ttl(secs(60)).renew(false).try_acquire().unwrap().unwrap();
+    slow.stop();
+    std::thread::sleep(ms(800));
+    slow.cont();
+    slow.cmd(&["DEL", NAME]);
+    is_everywhere_in_the_end(&quorum, &lease);
+}
+
+#[test]
 fn c1_a_clock_that_jumps_makes_no_second_holder_of_a_lease_won_in_a_crowd() {
     let quorum = Quorum::builder(3).servers(Server::builder().clocked()).start();
     let clients = crowd(&quorum);

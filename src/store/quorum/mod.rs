@@ -238,7 +238,10 @@ impl Store for QuorumStore {
 
     fn tend(&self, before: Moment, held: &dyn Fn(&[Token]) -> Vec<Kept>, deadline: Deadline) {
         let is_closing = before == Moment::NEVER;
-        let tries = self.tries.swap(false, Ordering::SeqCst) && !is_closing;
+        // A mend is tried a few times only, and a node that had trouble once is not told by it: where
+        // no caller asks, nobody else would find out that the trouble is over.
+        let is_mending = || self.mends.due().is_some_and(|due| due <= Moment::now());
+        let tries = !is_closing && (self.tries.swap(false, Ordering::SeqCst) || is_mending());
         for node in self.nodes() {
             if tries && node.is_to_be_tried() {
                 node.try_again(self.by(deadline).min(Deadline::after(LONGEST_TRIAL)));

@@ -1,5 +1,6 @@
 //! A MySQL whose sessions meet at one row, are killed, or are those of a cluster's nodes.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::thread;
 
@@ -175,4 +176,56 @@ fn c1_c2_who_contend_at_both_nodes_of_a_cluster_come_one_after_another() {
         println!("{:?} certifications failed", nodes.each_ref().map(failures));
         eventually_free(&client(&urls[0]), "n");
     });
+}
+
+/// Each grant that a client was told of stands on the nodes that go on without that node.
+#[test]
+fn c1_a_node_that_is_cut_off_from_its_cluster_amid_commits_grants_nothing_that_the_others_do_not_have()
+ {
+    let [cut, other] = Mysql::cluster();
+    let database = made(&cut);
+    let [one, two] =
+        [&cut, &other].map(|node| client(&format!("{}?max_ttl=1h", node.url(&database))));
+    eventually(LIMIT, || two.ping().is_ok());
+    let (granted, refused) = (Mutex::new(Vec::new()), AtomicU32::new(0));
+    thread::scope(|scope| {
+        for thread in 0..4 {
+            let (one, granted, refused) = (&one, &granted, &refused);
+            scope.spawn(move || {
+                for number in 0.. {
+                    let name = format!("n:{thread}:{number}");
+                    let lock = one.lock(&name).ttl(secs(3600)).renew(false);
+                    match lock.try_acquire() {
+                        Ok(lease) => {
+                            granted.lock().unwrap().push((name, lease.expect("it is new")))
+                        }
+                        Err(error) => {
+                            println!("{error}");
+                            refused.fetch_add(1, SeqCst);
+                            return;
+                        }
+                    }
+                }
+            });
+        }
+        eventually(LIMIT, || granted.lock().unwrap().len() > 100);
+        cut.sql("", "SET GLOBAL wsrep_provider_options = 'gmcast.isolate=1'");
+    });
+    assert_eq!(refused.into_inner(), 4, "it is alone, and grants nothing");
+    // Of two nodes neither has a majority: somebody says which one goes on.
+    eventually(LIMIT, || status(&other) == "non-Primary");
+    other.sql("", "SET GLOBAL wsrep_provider_options = 'pc.bootstrap=1'");
+    eventually(LIMIT, || status(&other) == "Primary");
+    eventually(LIMIT, || two.ping().is_ok());
+    let granted = granted.into_inner().unwrap();
+    for (name, lease) in &granted {
+        assert!(lease.is_valid());
+        assert!(two.lock(name).try_acquire().unwrap().is_none(), "two hold '{name}'");
+    }
+}
+
+fn status(node: &Mysql) -> String {
+    let asked = "SELECT variable_value FROM information_schema.global_status
+        WHERE variable_name = 'WSREP_CLUSTER_STATUS'";
+    node.sql("", asked)
 }

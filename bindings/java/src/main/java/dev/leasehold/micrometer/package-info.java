@@ -1,0 +1,2 @@
+/** What a client counts and measures, for Micrometer. It needs {@code micrometer-core}, which your program brings. */
+package dev.leasehold.micrometer;

@@ -74,7 +74,15 @@ class Client:
     >>> client.close()
     """
 
-    __slots__ = ("_handle", "_locks", "_watcher", "_unwatched", "__weakref__")
+    __slots__ = (
+        "_handle",
+        "_locks",
+        "_lock_type",
+        "_metrics_groups",
+        "_watcher",
+        "_unwatched",
+        "__weakref__",
+    )
 
     # Here, since what was never made has no end.
     def __new__(cls, handle: object = None, *_: object, **__: object) -> "Client":
@@ -82,8 +90,11 @@ class Client:
             raise TypeError("a client comes from leasehold.connect(url)")
         return super().__new__(cls)
 
-    def __init__(self, handle: c_void_p) -> None:
+    def __init__(self, handle: c_void_p, metrics_groups: Sequence[str] = ()) -> None:
         self._handle = handle
+        self._metrics_groups = tuple(metrics_groups)
+        # Another one where a call is more than a call: see `leasehold.otel`.
+        self._lock_type: Callable[[Client, LockHandle], Lock] = Lock
         # A lock holds nothing, so those of one name and the same options share a handle: a
         # with statement on client.lock(...) does not make and free one each time.
         self._locks: dict[tuple[object, ...], LockHandle] = {}
@@ -138,7 +149,7 @@ class Client:
             refuse("lock", theirs, _LOCK_OPTIONS)
         options = (name, ttl, wait, io_timeout, attempts, renew, max_hold, wait_mode, backoff)
         try:
-            return Lock(self, self._locks[options])
+            return self._lock_type(self, self._locks[options])
         except (KeyError, TypeError):  # Options that have no hash are refused below.
             pass
         handle = self._make_lock(*options)
@@ -147,7 +158,7 @@ class Client:
         if len(self._locks) >= _MOST_LOCKS:
             self._locks.clear()
         self._locks[options] = handle
-        return Lock(self, handle)
+        return self._lock_type(self, handle)
 
     def _make_lock(
         self,
@@ -500,7 +511,7 @@ def connect(
     status = _abi.client_open_config(config, byref(handle), byref(error))
     if status != OK:
         raise failure(status, error)
-    client = Client(handle)
+    client = Client(handle, metrics_groups)
     status = _abi.client_reopen_after_fork(handle, byref(error))
     if status != OK:
         raise failure(status, error)

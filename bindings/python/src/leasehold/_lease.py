@@ -57,7 +57,16 @@ class Lease:
     False
     """
 
-    __slots__ = ("fence", "_client", "_lock_handle", "_handle", "_rooms", "_on_lost", "__weakref__")
+    __slots__ = (
+        "fence",
+        "_client",
+        "_lock_handle",
+        "_handle",
+        "_rooms",
+        "_on_lost",
+        "_hold",
+        "__weakref__",
+    )
 
     #: The fencing token: larger than the fence of every earlier lease on this name. Send it to the
     #: resource with each write, and let the resource reject a smaller one. It is from 1 to 2**53 - 1
@@ -74,6 +83,8 @@ class Lease:
     _rooms: list[Room]
     # Not set before something was registered.
     _on_lost: OnLost
+    # Not set without `leasehold.otel`.
+    _hold: Any
 
     def __init__(self) -> None:
         raise TypeError("a lease comes from a lock")

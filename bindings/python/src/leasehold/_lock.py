@@ -279,6 +279,12 @@ class Lock:
         finally:
             del room
 
+    async def _wait(self, wait: Optional[Seconds]) -> Lease:
+        """The way of a task, for as long as the lock says, or for another time."""
+        from . import _waits
+
+        return await _waits.acquire(self, wait)
+
     def _ask(
         self, function: Callable[..., int], *arguments: object, waits: bool = False
     ) -> Optional[Lease]:

@@ -1,13 +1,14 @@
 """What `async with` and the calls of `asyncio` stand on: the leases of tasks, and calls in threads."""
 
 import asyncio
+import contextvars
 import functools
 import weakref
 from typing import Any, Callable, Optional, TypeVar
 
 from ._errors import nested
 from ._lease import Lease
-from ._waits import Waited, acquire
+from ._waits import Waited
 from ._workers import WORKERS
 
 _T = TypeVar("_T")
@@ -16,7 +17,9 @@ _T = TypeVar("_T")
 async def in_thread(call: Callable[[], _T], undo: Optional[Callable[[_T], None]] = None) -> _T:
     """Makes a call in a thread. A task that is cancelled meanwhile waits for the end of the call
     all the same, and `undo` gets what it came to."""
-    future = asyncio.wrap_future(WORKERS.submit(call))
+    # What a span is begun in, say.
+    context = contextvars.copy_context()
+    future = asyncio.wrap_future(WORKERS.submit(lambda: context.run(call)))
     try:
         return await asyncio.shield(future)
     except asyncio.CancelledError:
@@ -51,7 +54,7 @@ class TaskLeases:
         task = _current_task()
         if task in self._by_task:
             raise nested(lock.name, "this task")
-        lease = await acquire(lock, None)
+        lease = await lock._wait(None)
         self._by_task[task] = lease
         return lease
 

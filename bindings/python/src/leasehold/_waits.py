@@ -61,6 +61,8 @@ class Waited(Protocol):
 
     def _ask(self, function: Callable[..., int]) -> Optional[Lease]: ...
 
+    async def _wait(self, wait: Optional[Seconds]) -> Lease: ...
+
 
 async def acquire(lock: Waited, wait: Optional[Seconds]) -> Lease:
     """Takes the lock, waiting for as long as it says, or for another time. A task that does not get

@@ -19,7 +19,6 @@ import asyncio
 import functools
 from typing import Optional
 
-from . import _waits
 from ._client import Client
 from ._errors import Closed
 from ._events import Event, Events
@@ -34,7 +33,7 @@ __all__ += ["try_acquire"]
 
 async def acquire(lock: Lock) -> Lease:
     """Acquires the lock, as `Lock.acquire()` does."""
-    return await _waits.acquire(lock, None)
+    return await lock._wait(None)
 
 
 async def acquire_within(lock: Lock, wait: Seconds) -> Lease:
@@ -45,7 +44,7 @@ async def acquire_within(lock: Lock, wait: Seconds) -> Lease:
     ...     await leasehold.aio.release(lease)
     >>> asyncio.run(work())
     """
-    return await _waits.acquire(lock, wait)
+    return await lock._wait(wait)
 
 
 async def try_acquire(lock: Lock) -> Optional[Lease]:

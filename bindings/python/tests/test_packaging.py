@@ -45,14 +45,14 @@ def prebuilt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_wheel(prebuilt: Path, tmp_path: Path) -> None:
     name = hatchling.build.build_wheel(str(tmp_path))
-    pattern = rf"leasehold-{VERSION}-py3-none-manylinux_2_\d+_{platform.machine()}\.whl"
+    pattern = rf"leasehold_lock-{VERSION}-py3-none-manylinux_2_\d+_{platform.machine()}\.whl"
     assert re.fullmatch(pattern, name)
     with zipfile.ZipFile(tmp_path / name) as wheel:
         assert wheel.testzip() is None
         modes = {entry.filename: entry.external_attr >> 16 & 0o777 for entry in wheel.infolist()}
-        record = wheel.read(f"leasehold-{VERSION}.dist-info/RECORD").decode().splitlines()
-        about = wheel.read(f"leasehold-{VERSION}.dist-info/METADATA").decode()
-        tag = wheel.read(f"leasehold-{VERSION}.dist-info/WHEEL").decode()
+        record = wheel.read(f"leasehold_lock-{VERSION}.dist-info/RECORD").decode().splitlines()
+        about = wheel.read(f"leasehold_lock-{VERSION}.dist-info/METADATA").decode()
+        tag = wheel.read(f"leasehold_lock-{VERSION}.dist-info/WHEEL").decode()
     assert modes["leasehold/_native/leasehold"] == 0o755
     assert modes["leasehold/_native/libleasehold.so"] == 0o755
     assert {"leasehold/py.typed", "leasehold/compat/_lock.py"} <= set(modes)
@@ -72,7 +72,7 @@ def test_metadata_before_the_wheel(tmp_path: Path) -> None:
 
 def test_a_source_package_has_all_that_a_wheel_is_built_from(tmp_path: Path) -> None:
     name = hatchling.build.build_sdist(str(tmp_path))
-    assert name == f"leasehold-{VERSION}.tar.gz"
+    assert name == f"leasehold_lock-{VERSION}.tar.gz"
     with tarfile.open(tmp_path / name) as sdist:
         names = {entry.name.split("/", 1)[1] for entry in sdist}
     rust = {f"rust/{file}" for file in ["Cargo.toml", "Cargo.lock"]}

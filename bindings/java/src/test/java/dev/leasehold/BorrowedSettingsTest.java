@@ -165,6 +165,8 @@ class BorrowedSettingsTest {
             var around = new HikariConfig();
             around.setDataSource(simple);
             around.setMinimumIdle(0);
+            // The server reads it: with a mistake in its form, nobody could connect.
+            around.setSchema("A \"shop\", and 1\\2");
             DataSource spring = new LazyConnectionDataSourceProxy(new DriverManagerDataSource(url, user, null));
             try (var pool = hikari(url, user);
                     var another = new HikariDataSource(around)) {

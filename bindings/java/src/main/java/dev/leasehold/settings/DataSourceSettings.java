@@ -22,6 +22,9 @@ final class DataSourceSettings {
             return ofHikari(source);
         }
         if (source.isA("org.springframework.jdbc.datasource.DelegatingDataSource")) {
+            if (source.isA("org.springframework.jdbc.datasource.UserCredentialsDataSourceAdapter")) {
+                throw source.refuse("logs in as a user that Leasehold cannot ask for");
+            }
             Mirror target = source.get("getTargetDataSource");
             if (target == null) {
                 throw source.refuse("has no target");
@@ -29,17 +32,30 @@ final class DataSourceSettings {
             return url(target.object());
         }
         if (source.isA("org.springframework.jdbc.datasource.AbstractDriverBasedDataSource")) {
-            Properties more = (Properties) source.value("getConnectionProperties");
-            return inItsCatalog(source,
-                    url(source, source.text("getUrl"), properties(more), source.text("getUsername"), "getPassword"));
+            Map<String, String> more = properties((Properties) source.value("getConnectionProperties"));
+            inItsSchema(source, more);
+            return checked(source, url(source, source.text("getUrl"), more, source.text("getUsername"), "getPassword"));
         }
         return url(source, new HashMap<>());
     }
 
-    /** Drivers of MySQL change the database by it, after they have connected; others ignore it. */
-    private static StoreUrl inItsCatalog(Mirror source, StoreUrl url) {
+    /** A driver of PostgreSQL looks there for tables, as if its URL said it; others have another use for it. */
+    private static void inItsSchema(Mirror source, Map<String, String> more) {
+        String schema = source.text("getSchema");
+        if (!StoreUrl.isNone(schema)) {
+            // It is one name. What stands in a URL is a list of names, and is read as one of SQL.
+            boolean isPlain = schema.matches("[a-z_][a-z0-9_]*");
+            put(source, more, "currentSchema", isPlain ? schema : '"' + schema.replace("\"", "\"\"") + '"');
+        }
+    }
+
+    /** Drivers of MySQL change the database by these, after they have connected; others ignore the catalog. */
+    private static StoreUrl checked(Mirror source, StoreUrl url) {
         if (url.isOf("mysql") && !StoreUrl.isNone(source.text("getCatalog"))) {
             throw source.refuse("has a catalog, by which it changes the database of its URL");
+        }
+        if (url.isOf("mysql") && !StoreUrl.isNone(source.text("getSchema"))) {
+            throw source.refuse("has a schema, by which its driver may change the database of its URL");
         }
         return url;
     }
@@ -52,11 +68,12 @@ final class DataSourceSettings {
             throw pool.refuse("asks a provider for its credentials, which Leasehold cannot do");
         }
         Map<String, String> more = properties((Properties) pool.value("getDataSourceProperties"));
+        inItsSchema(pool, more);
         Mirror inner = pool.get("getDataSource");
         String className = pool.text("getDataSourceClassName");
         if (inner != null) {
             login(pool, more, pool.text("getUsername"), pool.text("getPassword"));
-            return inItsCatalog(pool, url(inner, more));
+            return checked(pool, url(inner, more));
         }
         if (!StoreUrl.isNone(className)) {
             throw pool.refuse("has a dataSourceClassName in place of a jdbcUrl");
@@ -64,8 +81,7 @@ final class DataSourceSettings {
         if (StoreUrl.isNone(pool.text("getJdbcUrl"))) {
             throw pool.refuse("has no jdbcUrl");
         }
-        return inItsCatalog(pool,
-                url(pool, pool.text("getJdbcUrl"), more, pool.text("getUsername"), "getPassword"));
+        return checked(pool, url(pool, pool.text("getJdbcUrl"), more, pool.text("getUsername"), "getPassword"));
     }
 
     /** One that a driver or a pool brings; {@code more} is what surrounds it says. */

@@ -157,6 +157,8 @@ final class JdbcUrl {
     }
 
     private void postgresTls(StoreUrl url) {
+        // Its own, which the driver writes into the URL of a DataSource.
+        properties.remove("sslfactory", "org.postgresql.ssl.LibPQFactory");
         String mode = property("sslmode");
         if (mode == null && properties.containsKey("ssl") && !"false".equalsIgnoreCase(properties.get("ssl"))) {
             mode = "verify-full";
@@ -169,11 +171,7 @@ final class JdbcUrl {
             return;
         }
         mode = mode.toLowerCase(Locale.ROOT);
-        String factory = property("sslfactory");
-        if (factory != null && !factory.equals("org.postgresql.ssl.LibPQFactory")) {
-            throw refuseProperty("sslfactory");
-        }
-        reject("sslhostnameverifier", "sslpasswordcallback", "sslpassword");
+        reject("sslfactory", "sslhostnameverifier", "sslpasswordcallback", "sslpassword");
         String key = property("sslkey");
         if (key != null && key.toLowerCase(Locale.ROOT).matches(".*\\.(pk8|p12|pfx|der)")) {
             throw refuse("has sslkey=" + key + ", and Leasehold reads PEM files: give a URL such as"

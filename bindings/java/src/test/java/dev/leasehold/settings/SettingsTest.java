@@ -27,6 +27,7 @@ import org.postgresql.ds.PGSimpleDataSource;
 import org.redisson.config.Config;
 import org.redisson.config.SslVerificationMode;
 import org.springframework.jdbc.datasource.DriverManagerDataSource;
+import org.springframework.jdbc.datasource.UserCredentialsDataSourceAdapter;
 import redis.clients.jedis.DefaultJedisClientConfig;
 import redis.clients.jedis.HostAndPort;
 import redis.clients.jedis.Jedis;
@@ -228,6 +229,58 @@ class SettingsTest {
                 }
             }
         }
+    }
+
+    @Test
+    void theSchemaOfAPoolIsThatOfItsUrl() {
+        String url = "jdbc:postgresql://db/shop?user=app";
+        var pool = new HikariConfig();
+        pool.setJdbcUrl(url);
+        pool.setSchema("shop_1");
+        var inner = new PGSimpleDataSource();
+        inner.setServerNames(new String[] {"db"});
+        inner.setDatabaseName("shop");
+        inner.setUser("app");
+        var around = new HikariConfig();
+        around.setDataSource(inner);
+        around.setSchema("shop_1");
+        var spring = new DriverManagerDataSource(url);
+        spring.setSchema("shop_1");
+        inner.setCurrentSchema("shop_1");
+        for (Object source : List.of(pool, around, spring, inner)) {
+            assertEquals("postgres://app@db:5432/shop?options=-csearch_path%3Dshop_1", Settings.url(source));
+        }
+        // Its driver writes down what it would do anyway.
+        inner.setUrl(url + "&currentSchema=shop_1");
+        assertEquals("postgres://app@db:5432/shop?options=-csearch_path%3Dshop_1&channel_binding=prefer",
+                Settings.url(inner));
+        // One name, and not two.
+        pool.setSchema("a,\"b");
+        assertEquals("postgres://app@db:5432/shop?options=-csearch_path%3D%22a%2C%22%22b%22", Settings.url(pool));
+        spring.setUrl(url + "&currentSchema=another");
+        assertRefused("has currentschema in its URL, and another one beside it", spring);
+    }
+
+    @Test
+    void aSchemaMayBeAnotherDatabaseOfAMySql() {
+        for (String driver : List.of("mysql", "mariadb")) {
+            var pool = new HikariConfig();
+            pool.setJdbcUrl("jdbc:" + driver + "://db/shop?user=app");
+            pool.setSchema("another");
+            assertRefused("has a schema, by which its driver may change the database", pool);
+        }
+        var file = new HikariConfig();
+        file.setJdbcUrl("jdbc:sqlite:locks.db");
+        file.setSchema("ignored");
+        assertEquals("sqlite:locks.db", Settings.url(file));
+    }
+
+    @Test
+    void aUserOfSpringsAdapterIsNotPassedOver() {
+        var adapter = new UserCredentialsDataSourceAdapter();
+        adapter.setTargetDataSource(new DriverManagerDataSource("jdbc:postgresql://db/shop?user=app"));
+        adapter.setUsername("another");
+        assertRefused("logs in as a user that Leasehold cannot ask for", adapter);
     }
 
     // ---- Jedis -------------------------------------------------------------------------------------

@@ -265,7 +265,7 @@ def test_without_opentelemetry_the_import_says_what_to_install() -> None:
         "import sys; sys.modules['opentelemetry'] = None; import leasehold; import leasehold.otel"
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert "leasehold.otel needs OpenTelemetry: pip install 'leasehold[otel]'" in ended.stderr
+    assert "leasehold.otel needs OpenTelemetry: pip install 'leasehold-lock[otel]'" in ended.stderr
 
 
 def test_a_forked_child_ends_no_span_of_its_parent(client: leasehold.Client, seen: Seen) -> None:

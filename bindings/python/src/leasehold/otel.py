@@ -1,4 +1,4 @@
-"""Spans and metrics for OpenTelemetry: ``pip install 'leasehold[otel]'``.
+"""Spans and metrics for OpenTelemetry: ``pip install 'leasehold-lock[otel]'``.
 
 ::
 
@@ -29,7 +29,7 @@ try:
     from opentelemetry.trace import Span, Status, StatusCode, TracerProvider
 except ImportError as error:  # pragma: no cover
     raise ImportError(
-        "leasehold.otel needs OpenTelemetry: pip install 'leasehold[otel]'"
+        "leasehold.otel needs OpenTelemetry: pip install 'leasehold-lock[otel]'"
     ) from error
 
 from ._client import Client

@@ -291,8 +291,8 @@ pub fn note_run(client: &Client, run: Run, span: Duration) -> Result<(), Error> 
 }
 
 fn open_keeper(config: &Config) -> Result<Keeper, Error> {
-    let outbox = Arc::default();
-    Keeper::start(open_store(config, &outbox)?, outbox, config.clone())
+    let (config, outbox) = (config.clone().with_keyrings(), Arc::default());
+    Keeper::start(open_store(&config, &outbox)?, outbox, config)
 }
 
 /// Opens the store that a config names.

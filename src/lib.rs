@@ -139,7 +139,7 @@ mod system;
 mod explore;
 
 pub use client::{Client, Listing};
-pub use config::{Config, URL_VARIABLE, defaults, limits};
+pub use config::{Config, Credentials, Endpoint, URL_VARIABLE, defaults, limits};
 pub use error::{Error, ErrorKind};
 pub use events::{Event, EventKind, Events, LossReason};
 #[cfg(feature = "examine")]

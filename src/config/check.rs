@@ -47,6 +47,7 @@ impl Config {
             }
         }
         check_metrics_groups(&self.metrics_groups)?;
+        self.check_credentials()?;
         check_range("pool", self.pool, 1..=1024, |pool| pool.to_string())?;
         match self.store {
             StoreConfig::Sqlite(_) if self.guard_data_loss => Err(bad(

@@ -1,11 +1,14 @@
 //! Limits, defaults, and how a client is set up. Everything is checked once, before it is used.
 
 mod check;
+mod credentials;
 pub mod defaults;
 mod environment;
 #[cfg(feature = "etcd")]
 mod etcd;
+mod keyring;
 pub mod limits;
+mod logins;
 #[cfg(feature = "mysql")]
 mod mysql;
 mod nearest;
@@ -13,6 +16,7 @@ mod nearest;
 mod postgres;
 mod redis;
 mod secret;
+mod secret_command;
 mod span;
 mod sqlite;
 mod tls;
@@ -27,9 +31,13 @@ use crate::error::{Error, ErrorKind};
 use crate::who::Introduction;
 
 pub(crate) use check::{check_io_timeout, check_name, check_renewed_ttl, check_ttl};
+use credentials::Provider;
+pub use credentials::{Credentials, Endpoint};
 pub use environment::URL_VARIABLE;
 #[cfg(feature = "etcd")]
 pub(crate) use etcd::EtcdConfig;
+use keyring::Keyring;
+pub(crate) use keyring::Login;
 use limits::MAX_TTL;
 #[cfg(feature = "mysql")]
 pub(crate) use mysql::MysqlConfig;
@@ -37,6 +45,7 @@ pub(crate) use mysql::MysqlConfig;
 pub(crate) use postgres::{ChannelBinding, PostgresConfig};
 pub(crate) use redis::{Access, Address, RedisConfig, SentinelConfig, Servers};
 pub(crate) use secret::Secret;
+use secret_command::SecretCommand;
 pub use span::parse_duration;
 pub(crate) use span::{spoken, spoken_left};
 #[cfg(feature = "sqlite")]
@@ -87,6 +96,9 @@ pub struct Config {
     pub(crate) advises: bool,
     pub(crate) introduction: Introduction,
     pub(crate) metrics_groups: Vec<String>,
+    credentials: Option<Provider>,
+    /// Of an open store.
+    keyrings: Vec<Keyring>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -134,8 +146,9 @@ impl Config {
     /// likely and does not rule it out). Any character may be written as `%` and two hex digits.
     ///
     /// The credentials before a host are those of the server that keeps the locks. In place of a password,
-    /// `password_file=` names a file that has it; each login reads it again. Sentinels have
-    /// their own credentials (also `sentinel_password_file=`). The client uses TLS to Sentinels if it does to that server, unless
+    /// `password_file=` names a file that has it, and `password_command=` a command that prints it; each
+    /// login reads or runs it again. Sentinels have
+    /// their own credentials (also `sentinel_password_file=` and `sentinel_password_command=`). The client uses TLS to Sentinels if it does to that server, unless
     /// `sentinel_tls=` (`yes` or `no`) says otherwise. In a quorum, each URL has its own
     /// credentials, `db`, TLS files and `replicas`. What concerns the client as a whole stands on
     /// the last one.
@@ -187,6 +200,8 @@ impl Config {
             advises: true,
             introduction: Introduction::default(),
             metrics_groups: Vec::new(),
+            credentials: None,
+            keyrings: Vec::new(),
         }
     }
 

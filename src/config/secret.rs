@@ -11,7 +11,7 @@ use crate::error::{Error, ErrorKind};
 pub(crate) struct Secret(pub(crate) String);
 
 /// A token of a cloud has some 2 KiB. What is longer is another file.
-const MOST_BYTES: u64 = 64 * 1024;
+pub(super) const MOST_BYTES: u64 = 64 * 1024;
 
 /// What a file has, without the line break at its end.
 ///

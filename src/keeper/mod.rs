@@ -122,7 +122,11 @@ impl Keeper {
         others::add(&core);
         let thread = Thread::start(c"leasehold", {
             let core = Arc::clone(&core);
-            move || thread::run(&core)
+            move || {
+                thread::run(&core);
+                // What was to be released has needed them.
+                core.config.close_keyrings();
+            }
         });
         let thread = thread.map_err(|error| {
             Error::new(ErrorKind::Exhausted, format!("the keeper's thread: {error}"))
@@ -163,7 +167,8 @@ impl Keeper {
     /// deadline, the threads are joined. A second call waits for the first.
     pub(crate) fn close(&self, timeout: Duration) -> Result<(), Error> {
         self.inside.birth.check()?;
-        self.inside.core.shut(Deadline::after(timeout));
+        let deadline = Deadline::after(timeout);
+        self.inside.core.shut(deadline);
         // A logger that closes the client may run on this very thread, or on that of another
         // client, whose logger closes this one. Such threads join neither themselves nor each
         // other.
@@ -173,6 +178,7 @@ impl Keeper {
         if let Some(thread) = self.inside.thread.lock().take() {
             thread.join();
             self.inside.core.room.crew.join();
+            self.inside.core.config.join_keyrings(deadline);
         }
         Ok(())
     }

@@ -4,6 +4,7 @@
 
 mod cluster;
 mod cluster_moves;
+mod credentials;
 mod data_loss;
 #[cfg(feature = "etcd")]
 mod etcd;

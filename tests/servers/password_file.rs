@@ -1,4 +1,5 @@
-//! A password in a file: each login reads it again, so that it can be changed while programs run.
+//! A password in a file, or printed by a command: each login reads it again, so that it can be changed
+//! while programs run.
 
 use std::fs;
 use std::path::Path;
@@ -41,14 +42,20 @@ fn is_read_by_each_login(url: &str, file: &Path, change: impl Fn(&str), cut: imp
     goes_on(&client);
     eventually(LIMIT, || held.remaining() > secs(9) * 3 / 5);
     held.release().unwrap();
-    for (text, said) in [(None, "No such file"), (Some(""), "is empty")] {
+    let says = match url.contains("password_command") {
+        true => ["ended with exit status: 1", "printed no password"],
+        false => ["No such file", "is empty"],
+    };
+    for (text, said) in [None, Some("")].into_iter().zip(says) {
         match text {
             Some(text) => fs::write(file, text).unwrap(),
             None => fs::remove_file(file).unwrap(),
         }
         let error = refused(url);
         assert_eq!(error.kind(), ErrorKind::Auth, "{error}");
-        assert!(error.detail().contains(&file.display().to_string()), "{error}");
+        if !url.contains("password_command") {
+            assert!(error.detail().contains(&file.display().to_string()), "{error}");
+        }
         assert!(error.detail().contains(said), "{error}");
     }
     fs::write(file, "second").unwrap();
@@ -69,6 +76,12 @@ fn of_a_redis() {
     };
     let cut = || drop(server.cmd(&["CLIENT", "KILL", "USER", "app"]));
     is_read_by_each_login(&url, &file, change, cut);
+    is_read_by_each_login(&by_command(&url), &file, change, cut);
+}
+
+/// The same URL with a command that prints the file.
+fn by_command(url: &str) -> String {
+    url.replace("password_file=", "password_command=cat%20")
 }
 
 /// Redis knows two passwords of a user for as long as they change.
@@ -140,12 +153,15 @@ fn of_sentinels_and_their_master() {
     for file in [bob, eve] {
         let right = fs::read(&file).unwrap();
         fs::write(&file, "hunter2").unwrap();
-        let error = refused(&url);
-        assert_eq!(error.kind(), ErrorKind::Auth, "{error}");
-        assert!(!error.to_string().contains("hunter2"), "{error}");
+        for url in [&url, &by_command(&url)] {
+            let error = refused(url);
+            assert_eq!(error.kind(), ErrorKind::Auth, "{error}");
+            assert!(!error.to_string().contains("hunter2"), "{error}");
+        }
         fs::write(&file, right).unwrap();
     }
     goes_on(&client(&url));
+    goes_on(&client(&by_command(&url)));
 }
 
 #[cfg(feature = "postgres")]
@@ -169,6 +185,7 @@ fn of_a_postgres() {
     let cut =
         || sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'app'");
     is_read_by_each_login(&url, &file, change, cut);
+    is_read_by_each_login(&by_command(&url), &file, change, cut);
 }
 
 #[cfg(feature = "mysql")]
@@ -189,6 +206,7 @@ fn of_a_mysql() {
         |password: &str| drop(sql(&format!("ALTER USER app@'%' IDENTIFIED BY '{password}'")));
     let cut = || drop(sql("KILL USER app"));
     is_read_by_each_login(&url, &file, change, cut);
+    is_read_by_each_login(&by_command(&url), &file, change, cut);
 }
 
 #[cfg(feature = "zookeeper")]
@@ -225,6 +243,7 @@ fn of_an_etcd() {
     fs::write(&file, "root\n").unwrap();
     let url = format!("etcd://root@{}?password_file={}", etcd.hosts(), file.display());
     goes_on(&client(&url));
+    goes_on(&client(&by_command(&url)));
     fs::write(&file, "hunter2\n").unwrap();
     let error = refused(&url);
     assert_eq!(error.kind(), ErrorKind::Auth, "{error}");

@@ -7,7 +7,8 @@ use super::tls::by_switch;
 use super::{Parts, count, switch, text};
 use crate::config::check::check_range;
 use crate::config::{
-    Access, Address, RedisConfig, Secret, SentinelConfig, Servers, TlsConfig, TlsWords, bad,
+    Access, Address, RedisConfig, Secret, SecretCommand, SentinelConfig, Servers, TlsConfig,
+    TlsWords, bad,
 };
 use crate::error::Error;
 
@@ -42,7 +43,7 @@ pub(super) fn read(parts: &mut Parts<'_>, form: Form) -> Result<RedisConfig, Err
         Form::Socket => {
             let path = super::file::path(parts.body)?
                 .ok_or_else(|| bad("the URL has no socket path; write unix:///path/to/socket"))?;
-            let access = named(parts, ["user", "password", "password_file"])?;
+            let access = named(parts, ["user", "password", "password_file", "password_command"])?;
             let database = parts.take("db", |value| database(&text(value)?))?.unwrap_or(0);
             (Servers::One(Address::Unix(path)), Access { database, ..access })
         }
@@ -66,17 +67,26 @@ fn sentinel(parts: &mut Parts<'_>, is_tls: bool) -> Result<(Servers, Access), Er
     let tls = tls(parts, is_tls || is_theirs_tls)?;
     let theirs = Access {
         tls: tls.clone().filter(|_| is_theirs_tls),
-        ..named(parts, ["sentinel_user", "sentinel_password", "sentinel_password_file"])?
+        ..named(
+            parts,
+            [
+                "sentinel_user",
+                "sentinel_password",
+                "sentinel_password_file",
+                "sentinel_password_command",
+            ],
+        )?
     };
     let access = Access { tls: tls.filter(|_| is_tls), database: database(path)?, ..access };
-    Ok((Servers::Sentinel(SentinelConfig { hosts, master, access: theirs }), access))
+    let sentinels = SentinelConfig { hosts, master, access: theirs };
+    Ok((Servers::Sentinel(Box::new(sentinels)), access))
 }
 
 fn tls(parts: &mut Parts<'_>, is_on: bool) -> Result<Option<TlsConfig>, Error> {
     by_switch(parts, is_on, &TlsWords::REDIS)
 }
 
-/// `//[[user]:password@]places[/path]`, taken apart, with `password_file=`.
+/// `//[[user]:password@]places[/path]`, taken apart, with `password_file=` and `password_command=`.
 /// `wants_password`: no user stands without one.
 pub(super) fn authority<'a>(
     parts: &mut Parts<'a>,
@@ -99,9 +109,14 @@ pub(super) fn authority<'a>(
             "the URL has a '/' before its last '@'; in a password it is written as %2F",
         ));
     }
-    let password_file = parts.take("password_file", file)?;
+    let in_place = Access {
+        password_file: parts.take("password_file", file)?,
+        password_command: parts.take("password_command", command)?,
+        ..Access::default()
+    };
     let Some((credentials, places)) = text.rsplit_once('@') else {
-        return Ok((Access { password_file, ..Access::default() }, text, path));
+        check_password(&in_place)?;
+        return Ok((in_place, text, path));
     };
     // Else the hosts before the last '@' would silently be a part of the password.
     if credentials.contains('@') && credentials.contains(',') {
@@ -113,18 +128,27 @@ pub(super) fn authority<'a>(
         None => (credentials, None),
     };
     let user = Some(decode("user", user)?).filter(|user| !user.is_empty());
-    let access = Access { user, password, password_file, ..Access::default() };
+    let access = Access { user, password, ..in_place };
     check_password(&access)?;
     if wants_password && access.user.is_some() && !access.has_password() {
-        return Err(bad("the URL names a user and no password"));
+        return Err(bad(
+            "the URL names a user and no password (a credentials callback names its user \
+             itself)",
+        ));
     }
     Ok((access, places, path))
 }
 
 /// There is one at most.
 pub(super) fn check_password(access: &Access) -> Result<(), Error> {
-    match (&access.password, &access.password_file) {
-        (Some(_), Some(_)) => Err(bad("the URL has a password and a password_file: leave one out")),
+    let Access { password, password_file, password_command, .. } = access;
+    let given = [
+        password.as_ref().map(|_| "password"),
+        password_file.as_ref().map(|_| "password_file"),
+        password_command.as_ref().map(|_| "password_command"),
+    ];
+    match given.into_iter().flatten().collect::<Vec<_>>()[..] {
+        [one, other, ..] => Err(bad(format!("the URL has a {one} and a {other}: leave one out"))),
         _ => Ok(()),
     }
 }
@@ -137,17 +161,24 @@ fn file(value: Vec<u8>) -> Result<PathBuf, Error> {
     }
 }
 
+fn command(value: Vec<u8>) -> Result<SecretCommand, Error> {
+    SecretCommand::read(&text(value)?)
+}
+
 fn named(
     parts: &mut Parts<'_>,
-    [user_key, password_key, file_key]: [&'static str; 3],
+    [user_key, password_key, file_key, command_key]: [&'static str; 4],
 ) -> Result<Access, Error> {
     let user = parts.take(user_key, text)?;
     let password = parts.take(password_key, text)?.map(Secret);
     let password_file = parts.take(file_key, file)?;
-    let access = Access { user, password, password_file, ..Access::default() };
+    let password_command = parts.take(command_key, command)?;
+    let access = Access { user, password, password_file, password_command, ..Access::default() };
     check_password(&access)?;
     if access.user.is_some() && !access.has_password() {
-        return Err(bad(format!("'{user_key}' needs a '{password_key}' or a '{file_key}'")));
+        return Err(bad(format!(
+            "'{user_key}' needs a '{password_key}', a '{file_key}' or a '{command_key}'"
+        )));
     }
     Ok(access)
 }

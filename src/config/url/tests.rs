@@ -71,7 +71,8 @@ fn a_file_stands_in_place_of_a_password() {
     }
     let read =
         redis_of("redis+sentinel://h/m?sentinel_user=eve&sentinel_password_file=/run/secrets/p");
-    let Servers::Sentinel(SentinelConfig { access, .. }) = read.servers else { panic!() };
+    let Servers::Sentinel(sentinels) = read.servers else { panic!() };
+    let SentinelConfig { access, .. } = *sentinels;
     assert_eq!((access.password_file.as_deref(), read.access.password_file), (file, None));
     for (url, said) in [
         ("redis://bob:hunter2@h?password_file=/p", "a password and a password_file"),
@@ -81,8 +82,19 @@ fn a_file_stands_in_place_of_a_password() {
             "redis+sentinel://h/m?sentinel_password=hunter2&sentinel_password_file=/p",
             "leave one out",
         ),
-        ("unix:///s?user=bob", "'user' needs a 'password' or a 'password_file'"),
+        (
+            "unix:///s?user=bob",
+            "'user' needs a 'password', a 'password_file' or a 'password_command'",
+        ),
         ("redis://bob@h?password_file=", "it is the path of a file"),
+        ("redis://bob:hunter2@h?password_command=p", "a password and a password_command"),
+        ("redis://h?password_file=/p&password_command=p", "leave one out"),
+        ("redis://h?password_command=", "it is a command"),
+        ("redis://h?password_command=echo%20$P", "no shell reads it"),
+        (
+            "redis+sentinel://h/m?sentinel_password=hunter2&sentinel_password_command=p",
+            "leave one out",
+        ),
         ("redis://h?sentinel_password_file=/p", "'sentinel_password_file' is not known"),
     ] {
         let error = Config::from_url(url).unwrap_err().to_string();
@@ -92,18 +104,20 @@ fn a_file_stands_in_place_of_a_password() {
 
 #[cfg(feature = "stores")]
 #[test]
-fn each_server_takes_a_file_in_place_of_a_password() {
+fn each_server_takes_a_file_or_a_command_in_place_of_a_password() {
     for (url, twice) in [
         ("postgres://bob@h/d", "postgres://h/d?user=bob&password=hunter2"),
         ("mysql://bob@h/d", "mysql://bob:hunter2@h/d"),
         ("zookeeper://bob@h", "zookeeper://h?auth=digest:bob:hunter2"),
         ("etcd://bob@h", "etcd://bob:hunter2@h"),
     ] {
-        drop(Config::from_url(&format!("{url}?password_file=/p")).unwrap());
-        let join = if twice.contains('?') { '&' } else { '?' };
-        let error = Config::from_url(&format!("{twice}{join}password_file=/p")).unwrap_err();
-        assert!(error.to_string().contains("the URL has"), "{url}: {error}");
-        assert!(!error.to_string().contains("hunter2"), "{url}: {error}");
+        for key in ["password_file=/p", "password_command=p"] {
+            drop(Config::from_url(&format!("{url}?{key}")).unwrap());
+            let join = if twice.contains('?') { '&' } else { '?' };
+            let error = Config::from_url(&format!("{twice}{join}{key}")).unwrap_err();
+            assert!(error.to_string().contains("the URL has"), "{url}: {error}");
+            assert!(!error.to_string().contains("hunter2"), "{url}: {error}");
+        }
     }
 }
 
@@ -113,9 +127,8 @@ fn a_sentinel_url_has_the_masters_credentials_and_those_of_the_sentinels() {
         "redis+sentinel://bob:pw@one,redis:26380,[::1]/my%20master/2\
          ?sentinel_user=eve&sentinel_password=s%26s&replicas=1",
     );
-    let Servers::Sentinel(SentinelConfig { hosts, master, access }) = read.servers else {
-        panic!()
-    };
+    let Servers::Sentinel(sentinels) = read.servers else { panic!() };
+    let SentinelConfig { hosts, master, access } = *sentinels;
     assert_eq!(hosts, [tcp("one", 26379), tcp("redis", 26380), tcp("::1", 26379)]);
     assert_eq!(master, "my master");
     assert_eq!(access.user.as_deref(), Some("eve"));
@@ -126,7 +139,8 @@ fn a_sentinel_url_has_the_masters_credentials_and_those_of_the_sentinels() {
     assert_eq!((read.access.database, read.replicas), (2, 1));
 
     let plain = redis_of("redis+sentinel://:pw@h/m");
-    let Servers::Sentinel(SentinelConfig { access, .. }) = plain.servers else { panic!() };
+    let Servers::Sentinel(sentinels) = plain.servers else { panic!() };
+    let SentinelConfig { access, .. } = *sentinels;
     assert!(access.password.is_none() && access.tls.is_none() && plain.access.tls.is_none());
 }
 
@@ -140,7 +154,8 @@ fn sentinels_are_spoken_to_as_the_master_is_unless_said_otherwise() {
         ("redis+sentinel://h/m?sentinel_tls=no", false, false),
     ] {
         let read = redis_of(url);
-        let Servers::Sentinel(SentinelConfig { access, .. }) = read.servers else { panic!() };
+        let Servers::Sentinel(sentinels) = read.servers else { panic!() };
+        let SentinelConfig { access, .. } = *sentinels;
         for (tls, wanted) in [(read.access.tls, of_master), (access.tls, of_sentinels)] {
             assert_eq!(tls.is_some(), wanted, "{url}");
             assert!(tls.is_none_or(|tls| tls.ca == Some("/ca.pem".into())), "{url}");

@@ -80,7 +80,7 @@ impl Dialer {
     /// deadline goes on.
     fn token(&self, deadline: Deadline, show: &Show<'_>) -> Result<Option<String>, Error> {
         let (access, called) = (&self.config.access, Moment::now());
-        if access.user.is_none() {
+        if access.user.is_none() && !access.has_password() {
             return Ok(None);
         }
         if let Some(token) = self.logins.token() {
@@ -93,17 +93,20 @@ impl Dialer {
         if let Some(error) = asking.refused(called) {
             return Err(error);
         }
-        let access = access.of_now()?;
-        let (Some(user), Some(password)) = (&access.user, &access.password) else {
-            return Ok(None);
-        };
-        let ask = messages::authenticate(user, &password.0);
-        let answered = self.on_members(deadline, |member, until| {
-            let connect = || self.connect(member, until, show);
-            let answered = asking.log_in(member, (&connect, &ask), until, show);
-            answered.map_err(|error| error.at(&self.config.hosts[member]))
+        let first = &self.config.hosts[self.next.load(Ordering::Relaxed) % self.members()];
+        let answered = access.log_in(first, deadline, |access| {
+            let (Some(user), Some(password)) = (&access.user, &access.password) else {
+                return Ok(None);
+            };
+            let ask = messages::authenticate(user, &password.0);
+            let answered = self.on_members(deadline, |member, until| {
+                let connect = || self.connect(member, until, show);
+                let answered = asking.log_in(member, (&connect, &ask), until, show);
+                answered.map_err(|error| error.at(&self.config.hosts[member]))
+            });
+            answered.map(Some).inspect_err(|error| asking.failed(error))
         });
-        let (token, wire) = answered.inspect_err(|error| asking.failed(error))?;
+        let Some((token, wire)) = answered? else { return Ok(None) };
         *asking = Asking::default();
         self.logins.found(&token, wire);
         Ok(Some(token))

@@ -91,19 +91,21 @@ impl Dialer {
         server: ServerId,
         deadline: Deadline,
     ) -> Result<Wire, Error> {
-        let socket = self.connector.connect(address, deadline, &|_| Ok(()))?;
-        let mut wire = Wire::new(Stream::new(socket), server);
         let tls = self.tls.as_ref().filter(|_| matches!(address, Address::Tcp { .. }));
         let MysqlConfig { access, database, .. } = &self.config;
-        // Whoever has greeted us is a MySQL, whatever goes wrong afterwards.
-        let greeting = login::greeting(&mut wire, deadline);
-        let greeting =
-            greeting.map_err(|error| wire.stream.doubt(Kind::Mysql, error).at(address))?;
-        let access = access.of_now()?;
-        let access = (&*access, &**database);
-        login::log_in(&mut wire, greeting, address, access, tls, deadline)
-            .map_err(|error| error.at(address))?;
-        Ok(wire)
+        access.log_in(address, deadline, |access| {
+            let socket = self.connector.connect(address, deadline, &|_| Ok(()))?;
+            let mut wire = Wire::new(Stream::new(socket), server);
+            // Whoever has greeted us is a MySQL, whatever goes wrong afterwards.
+            let greeting = login::greeting(&mut wire, deadline);
+            let greeting =
+                greeting.map_err(|error| wire.stream.doubt(Kind::Mysql, error).at(address))?;
+            wire.login.clone_from(&access.login);
+            let access = (access, &**database);
+            login::log_in(&mut wire, greeting, address, access, tls, deadline)
+                .map_err(|error| error.at(address))?;
+            Ok(wire)
+        })
     }
 
     /// What the session is to know before the first request; and whether the server takes writes, and

@@ -1,10 +1,12 @@
 //! One connection in MySQL's protocol: packets out, packets in, each by a deadline.
 
 use std::io;
+use std::sync::Arc;
 
 use super::fault;
 use super::statements::{CHECK_VERSION, Values, packet};
 use crate::clock::{Deadline, Moment};
+use crate::config::Login;
 use crate::error::{Error, ErrorKind};
 use crate::store::ServerId;
 use crate::store::net::pool;
@@ -29,6 +31,8 @@ pub(super) struct Wire {
     checked: Moment,
     /// Whether the request that was sent last looks at it again.
     checks: bool,
+    /// What it logged in with, where that can change.
+    pub(super) login: Option<Arc<Login>>,
 }
 
 /// No packet that is meant for us is longer, nor are all that answer one request.
@@ -60,7 +64,8 @@ pub(super) type Answers = (Vec<Said>, Option<Refusal>);
 
 impl Line for Wire {
     fn is_stale(&mut self, now: Moment) -> bool {
-        self.stream.is_stale(now, false)
+        let is_retired = self.login.as_ref().is_some_and(|login| login.is_retired());
+        is_retired || self.stream.is_stale(now, false)
     }
 
     fn send(&mut self, deadline: Deadline) -> Result<(), (bool, Error)> {
@@ -72,9 +77,9 @@ impl Line for Wire {
 
 impl Wire {
     pub(super) fn new(stream: Stream, server: ServerId) -> Wire {
-        let (inbox, read, outbox, sequence, checks) = Default::default();
+        let (inbox, read, outbox, sequence, checks, login) = Default::default();
         let checked = Moment::now();
-        Wire { stream, server, inbox, read, outbox, sequence, checked, checks }
+        Wire { stream, server, inbox, read, outbox, sequence, checked, checks, login }
     }
 
     /// Has a packet go out with what is sent next.

@@ -12,7 +12,7 @@ use super::login;
 use super::statements::VERSION;
 use super::wire::{Row, Wire, unexpected};
 use crate::clock::{Deadline, Moment};
-use crate::config::{Address, PostgresConfig, TlsWords};
+use crate::config::{Access, Address, PostgresConfig, TlsWords};
 use crate::error::{Error, ErrorKind};
 use crate::said::say;
 use crate::store::ServerId;
@@ -109,6 +109,23 @@ impl Dialer {
         deadline: Deadline,
         show: &Show<'_>,
     ) -> Result<Wire, Error> {
+        let mut wire = self.config.access.log_in(address, deadline, |access| {
+            self.log_in((address, server), access, deadline, show)
+        })?;
+        self.ask_who(&mut wire, purpose, deadline)?;
+        if purpose == Purpose::Locks {
+            self.settle(&mut wire)?;
+        }
+        Ok(wire)
+    }
+
+    fn log_in(
+        &self,
+        (address, server): (&Address, ServerId),
+        access: &Access,
+        deadline: Deadline,
+        show: &Show<'_>,
+    ) -> Result<Wire, Error> {
         let mut stream = Stream::new(self.connector.connect(address, deadline, show)?);
         if let (Some(tls), Address::Tcp { .. }) = (&self.tls, address) {
             let asked = ask_for_tls(&mut stream, deadline);
@@ -117,25 +134,16 @@ impl Dialer {
             stream.secure(tls, address, deadline)?;
         }
         let mut wire = Wire::new(stream, server);
-        let said = login::log_in(&mut wire, &self.config, deadline);
+        let said = login::log_in(&mut wire, &self.config, access, deadline);
         let doubt = |error| wire.stream.doubt(Kind::Postgres, error);
-        let process = said.map_err(|error| doubt(error).at(address))?;
-        self.ask_who(&mut wire, process, purpose, deadline)?;
-        if purpose == Purpose::Locks {
-            self.settle(&mut wire)?;
-        }
+        wire.process = said.map_err(|error| doubt(error).at(address))?;
+        wire.login.clone_from(&access.login);
         Ok(wire)
     }
 
     /// Whether it is the primary, and has tables that suit us where they are needed; and whether it is
     /// the server itself that answers: a pooler has numbers of its own.
-    fn ask_who(
-        &self,
-        wire: &mut Wire,
-        process: i32,
-        purpose: Purpose,
-        deadline: Deadline,
-    ) -> Result<(), Error> {
+    fn ask_who(&self, wire: &mut Wire, purpose: Purpose, deadline: Deadline) -> Result<(), Error> {
         // A client that is gone without a word has its rows, and its ear, no longer than 25 s.
         const WHO: &str = "SELECT pg_backend_pid(), pg_is_in_recovery(), \
              current_setting('transaction_read_only'), set_config('tcp_user_timeout', '25000', false), \
@@ -163,7 +171,7 @@ impl Dialer {
                 false => refusal.error,
             });
         }
-        wire.behind_pooler = row.column(0) != Some(process.to_string().as_bytes());
+        wire.behind_pooler = row.column(0) != Some(wire.process.to_string().as_bytes());
         if wire.behind_pooler && !self.behind_pooler.swap(true, Ordering::Relaxed) {
             say!(Warn, "pooler", why = POOLED);
         }

@@ -137,15 +137,21 @@ impl Listener {
             if !notices.is_empty() || is_over {
                 return Ok(notices);
             }
+            if subscription.wire.is_retired() {
+                let retired = "its credentials have ended: another connection takes its place";
+                return Err(Error::new(ErrorKind::Unavailable, retired));
+            }
             let now = Moment::now();
             let (alive, asked) = (subscription.alive, subscription.asked);
             let due = asked.map_or(alive.plus(QUIET), |asked| asked.plus(self.io_timeout));
+            let login = subscription.wire.login.as_ref();
+            let look = login.map_or(Moment::NEVER, |login| now.plus(login.look_every()));
             if now >= until {
                 // What lies there already is heard all the same.
                 is_over = true;
                 subscription.wire.glance()?;
             } else if now < due {
-                subscription.wire.wait(Deadline::at(due.min(until)))?;
+                subscription.wire.wait(Deadline::at(due.min(until).min(look)))?;
             } else if subscription.wire.glance()? {
                 // It may have lain there since long before.
             } else if asked.is_some() {

@@ -10,7 +10,7 @@ use postgres_protocol::message::frontend;
 
 use super::wire::{Refusal, Wire, unexpected};
 use crate::clock::Deadline;
-use crate::config::{ChannelBinding, PostgresConfig};
+use crate::config::{Access, ChannelBinding, PostgresConfig};
 use crate::error::{Error, ErrorKind};
 use crate::store::net::seat::Line;
 
@@ -24,10 +24,10 @@ const UNBOUND: &str = "channel_binding=require: the server binds no login to its
 pub(super) fn log_in(
     wire: &mut Wire,
     config: &PostgresConfig,
+    access: &Access,
     deadline: Deadline,
 ) -> Result<i32, Error> {
-    let PostgresConfig { access, database, application, options, .. } = config;
-    let access = access.of_now()?;
+    let PostgresConfig { database, application, options, .. } = config;
     let user = access.user.as_deref().unwrap_or_default();
     let parameters = [
         ("user", user),
@@ -161,7 +161,7 @@ mod tests {
             theirs.write_all(&[said, READY].concat()).unwrap();
             let mut wire = Wire::new(Stream::new(ours.into()), ServerId::default());
             let by = Deadline::after(Duration::from_secs(20));
-            let error = log_in(&mut wire, &config, by).unwrap_err();
+            let error = log_in(&mut wire, &config, &config.access, by).unwrap_err();
             assert!(error.detail().contains("binds no login"), "{said:?}: {error}");
         }
     }

@@ -1,6 +1,7 @@
 //! One connection in PostgreSQL's protocol: messages out, messages in, each by a deadline.
 
 use std::io;
+use std::sync::Arc;
 
 use bytes::BytesMut;
 use fallible_iterator::FallibleIterator;
@@ -11,6 +12,7 @@ use postgres_protocol::message::frontend;
 use super::fault;
 use super::statements::Statement;
 use crate::clock::{Deadline, Moment};
+use crate::config::Login;
 use crate::error::{Error, ErrorKind};
 use crate::store::ServerId;
 use crate::store::net::pool;
@@ -49,6 +51,10 @@ pub(super) struct Wire {
     /// So many were asked for and not read to their end. Before that, nothing else can be asked: what
     /// comes first would be read as the answer to it.
     owed: u32,
+    /// The number of the process that serves us, as far as it is the server that says so.
+    pub(super) process: i32,
+    /// What it logged in with, where that can change.
+    pub(super) login: Option<Arc<Login>>,
 }
 
 /// No message that is meant for us is longer.
@@ -81,7 +87,7 @@ pub(super) struct Refusal {
 
 impl Line for Wire {
     fn is_stale(&mut self, now: Moment) -> bool {
-        self.is_owing() || self.stream.is_stale(now, false)
+        self.is_owing() || self.is_retired() || self.stream.is_stale(now, false)
     }
 
     fn send(&mut self, deadline: Deadline) -> Result<(), (bool, Error)> {
@@ -96,7 +102,7 @@ impl Wire {
         let [inbox, outbox] = [(); 2].map(|()| BytesMut::with_capacity(INBOX));
         let (behind_pooler, commit, prepared, unread, owed) = Default::default();
         let (is_synced, checked) = (true, Moment::now());
-        let (preface, checks) = Default::default();
+        let (preface, checks, process, login) = Default::default();
         Wire {
             stream,
             inbox,
@@ -111,12 +117,19 @@ impl Wire {
             prepared,
             unread,
             owed,
+            process,
+            login,
         }
     }
 
     /// Whether an answer was not read to its end: the connection is of no use any more.
     pub(super) fn is_owing(&self) -> bool {
         self.owed > 0
+    }
+
+    /// The program says that what it logged in with is not to be relied on any more.
+    pub(super) fn is_retired(&self) -> bool {
+        self.login.as_ref().is_some_and(|login| login.is_retired())
     }
 
     pub(super) fn end_point(&self) -> Option<Vec<u8>> {

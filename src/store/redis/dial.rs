@@ -1,5 +1,7 @@
 //! Making a connection: resolve, connect, TLS, credentials, database; all by one deadline.
 
+use std::sync::Arc;
+
 use redis::{ServerError, Value};
 
 use super::dialect::RunId;
@@ -9,7 +11,7 @@ use super::fault;
 use super::frame;
 use super::wire::Wire;
 use crate::clock::Deadline;
-use crate::config::{Access, Address, Secret};
+use crate::config::{Access, Address, Login, Secret};
 use crate::error::{Error, ErrorKind};
 use crate::store::ServerId;
 use crate::store::net::dial::{Connector, Show};
@@ -55,18 +57,34 @@ impl Dialer {
         deadline: Deadline,
         show: &Show<'_>,
     ) -> Result<Wire, Error> {
-        let socket = self.connector.connect(address, deadline, show)?;
-        let mut wire = Wire::new(socket, server);
-        if let Some(tls) = &self.tls {
-            wire.stream.secure(tls, address, deadline)?;
-        }
-        self.introduce(&mut wire, deadline)?;
-        Ok(wire)
+        self.access.log_in(address, deadline, |access| {
+            let socket = self.connector.connect(address, deadline, show)?;
+            let mut wire = Wire::new(socket, server);
+            if let Some(tls) = &self.tls {
+                wire.stream.secure(tls, address, deadline)?;
+            }
+            self.introduce(&mut wire, access, deadline)?;
+            wire.login.clone_from(&access.login);
+            Ok(wire)
+        })
     }
 
-    fn introduce(&self, wire: &mut Wire, deadline: Deadline) -> Result<(), Error> {
-        let access = self.access.of_now()?;
-        let Access { user, password, database, .. } = &*access;
+    /// Newer credentials than those that a connection logged in with.
+    /// Also the words by which it logs in with them.
+    pub(super) fn newer(&self, wire: &Wire) -> Option<(Arc<Login>, Vec<u8>)> {
+        let login = self.access.newer(wire.login.as_deref()?)?;
+        let user = login.user.as_ref().or(self.access.user.as_ref());
+        let auth = redis::cmd("AUTH").arg(user).arg(&login.secret.0).get_packed_command();
+        Some((login, auth))
+    }
+
+    /// The server did not accept them.
+    pub(super) fn refused(&self, login: &Arc<Login>) {
+        self.access.refused(login);
+    }
+
+    fn introduce(&self, wire: &mut Wire, access: &Access, deadline: Deadline) -> Result<(), Error> {
+        let Access { user, password, database, .. } = access;
         let (mut bytes, mut asked) = (Vec::new(), Vec::new());
         let mut ask = |command: &mut redis::Cmd, about| {
             command.write_packed_command(&mut bytes);

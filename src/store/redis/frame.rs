@@ -44,6 +44,8 @@ impl Progress {
             match line[0] {
                 b'$' if line != b"$-1" => self.end += size(&line[1..])?.saturating_add(2),
                 b'*' if line != b"*-1" => self.open += size(&line[1..])?,
+                b'>' => self.open += size(&line[1..])?,
+                b'%' => self.open += size(&line[1..])?.saturating_mul(2),
                 _ => {}
             }
             if self.open.saturating_mul(SHORTEST).saturating_add(self.end) > LONGEST {
@@ -82,16 +84,21 @@ pub(super) struct Push<'a> {
 /// What a subscriber is told without having asked, or in answer to a PING.
 pub(super) fn push(reply: &[u8]) -> Option<Push<'_>> {
     let head = line(reply, 0).ok()??;
-    let [b'*', ..] = head else { return None };
+    let [b'*' | b'>', ..] = head else { return None };
     let (kind, rest) = text(&reply[head.len() + 2..])?;
     let (channel, rest) = text(rest).unwrap_or_default();
     Some(Push { kind, channel, payload: text(rest).unwrap_or_default().0 })
 }
 
-/// Whether it is an array whose first element is this word.
+/// Whether it is an array, or in RESP3 what is pushed, whose first element is this word.
 pub(super) fn begins(said: &Value, word: &[u8]) -> bool {
-    matches!(said, Value::Array(said)
-        if matches!(said.first(), Some(Value::BulkString(first)) if first == word))
+    match said {
+        Value::Array(said) => {
+            matches!(said.first(), Some(Value::BulkString(first)) if first == word)
+        }
+        Value::Push { kind, .. } => kind.to_string().as_bytes() == word,
+        _ => false,
+    }
 }
 
 fn text(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
@@ -106,6 +113,8 @@ fn line(bytes: &[u8], looked: usize) -> Result<Option<&[u8]>, Error> {
     match bytes.first() {
         None => return Ok(None),
         Some(b'+' | b'-' | b':' | b'$' | b'*') => {}
+        // In RESP3: what is pushed, a map, and nothing.
+        Some(b'>' | b'%' | b'_') => {}
         Some(0x15) => {
             // An alert: what a server sends that wants TLS and hears something else.
             return Err(Error::new(ErrorKind::Tls, "the server speaks TLS: try rediss://"));
@@ -147,7 +156,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const REPLIES: [&[u8]; 8] = [
+    const REPLIES: [&[u8]; 11] = [
         b"+OK\r\n",
         b":1\r\n",
         b":-7\r\n",
@@ -156,6 +165,9 @@ mod tests {
         b"$20\r\nG 1795182559483864 1\r\n",
         b"-NOSCRIPT No matching script.\r\n",
         b"*3\r\n$2\r\n\r\n\r\n:5\r\n*1\r\n$-1\r\n",
+        b"%2\r\n$5\r\nproto\r\n:3\r\n$7\r\nmodules\r\n*0\r\n",
+        b"_\r\n",
+        b">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\n7\r\n",
     ];
 
     fn length(bytes: &[u8]) -> Result<Option<usize>, Error> {
@@ -196,6 +208,8 @@ mod tests {
             push(message),
             Some(Push { kind: b"message", channel: b"c", payload: b"\r\n\0x" })
         );
+        let pushed = b">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$4\r\n\r\n\0x\r\n";
+        assert_eq!(push(pushed), push(message));
         let pong = b"*2\r\n$4\r\npong\r\n$0\r\n\r\n";
         assert_eq!(push(pong), Some(Push { kind: b"pong", channel: b"", payload: b"" }));
         let subscribed = b"*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n";

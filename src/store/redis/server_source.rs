@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::dial::Dialer;
 use super::wire::Wire;
 use crate::clock::{Deadline, Moment};
-use crate::config::Address;
+use crate::config::{Address, Login};
 use crate::error::Error;
 use crate::store::ServerId;
 use crate::store::net::dial::Show;
@@ -42,6 +42,15 @@ pub(super) trait ServerSource: Send + Sync {
     /// its address is asked for again.
     fn doubt(&self, _wire: &Wire) {}
 
+    /// Newer credentials than those that a connection logged in with, and the words by which it logs in
+    /// with them.
+    fn newer(&self, _wire: &Wire) -> Option<(Arc<Login>, Vec<u8>)> {
+        None
+    }
+
+    /// The server did not accept them.
+    fn refused(&self, _login: &Arc<Login>) {}
+
     /// Called by the thread that listens, which sees by [`is_current`](ServerSource::is_current) whether
     /// there was news. Tells when to call again; returns by `until`.
     fn keep_watch(&self, _until: Moment) -> Moment {
@@ -70,6 +79,14 @@ impl ServerSource for FixedServer {
 
     fn has_slots(&self) -> bool {
         self.doubt.is_some()
+    }
+
+    fn newer(&self, wire: &Wire) -> Option<(Arc<Login>, Vec<u8>)> {
+        self.dialer.newer(wire)
+    }
+
+    fn refused(&self, login: &Arc<Login>) {
+        self.dialer.refused(login);
     }
 
     fn doubt(&self, _wire: &Wire) {

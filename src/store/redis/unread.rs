@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::clock::{Deadline, Moment};
+use crate::config::Login;
 use crate::error::{Error, ErrorKind};
 use crate::store::outbox::{ConnectionId, Outbox, ReplyTimes};
 use crate::store::{Failure, Identity, ServerId};
@@ -21,6 +22,8 @@ pub(super) enum Subject {
     Nothing,
     /// A copy of a give, by its number in the outbox.
     Give(u64, Identity),
+    /// Newer credentials.
+    Login(Arc<Login>),
     /// A take or an extension on one server of several, after enough others had answered.
     Vote(Token),
 }
@@ -89,7 +92,7 @@ impl UnreadReplies {
         self.note_oldest();
         for UnreadReply { subject, sent, .. } in lost {
             match subject {
-                Subject::Nothing => {}
+                Subject::Nothing | Subject::Login(_) => {}
                 Subject::Vote(token) => self.outbox.vote_read(token, self.on, false),
                 Subject::Give(id, _) => {
                     self.outbox.answered(id, Some(self.on), &Err(why(sent)));

@@ -5,6 +5,7 @@
 
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
 use redis::Value;
 
@@ -12,6 +13,7 @@ use super::dialect::RunId;
 use super::frame::{self, LONGEST, Progress};
 use super::unread::UnreadReplies;
 use crate::clock::{Deadline, Moment};
+use crate::config::Login;
 use crate::error::{Error, ErrorKind};
 use crate::store::ServerId;
 use crate::store::net::pool;
@@ -34,6 +36,12 @@ pub(super) struct Wire {
     pub(super) run: Option<RunId>,
     /// The server has said that it is not the one to ask.
     pub(super) is_demoted: bool,
+    /// What it logged in with, where that can change.
+    pub(super) login: Option<Arc<Login>>,
+    /// It speaks RESP3, in which a subscriber can log in again.
+    pub(super) is_resp3: bool,
+    /// The server has refused newer credentials on it: another one takes its place.
+    pub(super) is_refused: bool,
     pub(super) unread: UnreadReplies,
 }
 
@@ -53,6 +61,9 @@ impl Wire {
             server,
             run: None,
             is_demoted: false,
+            login: None,
+            is_resp3: false,
+            is_refused: false,
             unread: UnreadReplies::new(server),
         }
     }

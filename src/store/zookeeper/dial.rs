@@ -8,7 +8,7 @@ use super::fault;
 use super::jute::{Acl, Ask, Packer, Reply, Unpacker, code, garbled};
 use crate::clock::Deadline;
 use crate::config::limits::MAX_FENCE;
-use crate::config::{Address, ZookeeperConfig};
+use crate::config::{Access, Address, ZookeeperConfig};
 use crate::error::{Error, ErrorKind};
 use crate::store::net::dial::Connector;
 use crate::store::net::hosts::Hosts;
@@ -149,12 +149,14 @@ impl Dialer {
         before: (Option<&Identity>, i64),
         deadline: Deadline,
     ) -> Result<Option<(Stream, Inbox, Identity)>, Error> {
-        let mut stream = self.open(address, deadline)?;
-        let mut inbox = Inbox::default();
-        let said = self.begin(&mut stream, &mut inbox, before, deadline);
-        let doubt = |error| stream.doubt(Kind::Zookeeper, error);
-        let identity = said.map_err(|error| doubt(error).at(address))?;
-        Ok(identity.map(|identity| (stream, inbox, identity)))
+        self.config.access.log_in(address, deadline, |access| {
+            let mut stream = self.open(address, deadline)?;
+            let mut inbox = Inbox::default();
+            let said = self.begin((&mut stream, &mut inbox), access, before, deadline);
+            let doubt = |error| stream.doubt(Kind::Zookeeper, error);
+            let identity = said.map_err(|error| doubt(error).at(address))?;
+            Ok(identity.map(|identity| (stream, inbox, identity)))
+        })
     }
 
     /// A connection on which nothing was said yet.
@@ -168,8 +170,8 @@ impl Dialer {
 
     fn begin(
         &self,
-        stream: &mut Stream,
-        inbox: &mut Inbox,
+        (stream, inbox): (&mut Stream, &mut Inbox),
+        access: &Access,
         (before, seen): (Option<&Identity>, i64),
         deadline: Deadline,
     ) -> Result<Option<Identity>, Error> {
@@ -179,7 +181,6 @@ impl Dialer {
         let (number, password) =
             before.map_or((0, none.as_slice()), |it| (it.number, &it.password));
         packer.connect(seen, TIMEOUT.as_millis() as i32, number, password);
-        let access = self.config.access.of_now()?;
         let mut answers = 1;
         if let (Some(user), Some(password)) = (&access.user, &access.password) {
             packer.auth(format!("{user}:{}", password.0).as_bytes());

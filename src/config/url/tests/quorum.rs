@@ -22,7 +22,8 @@ fn commas_separate_the_members_of_a_quorum() {
     let servers: Vec<_> = members.iter().map(|member| member.servers.clone()).collect();
     assert_eq!(servers[0], Servers::One(tcp("a", 6379)));
     assert_eq!(servers[1], Servers::One(Address::Unix("/c".into())));
-    let Servers::Sentinel(SentinelConfig { hosts, access, .. }) = &servers[2] else { panic!() };
+    let Servers::Sentinel(sentinels) = &servers[2] else { panic!() };
+    let SentinelConfig { hosts, access, .. } = &**sentinels;
     assert_eq!(*hosts, [tcp("h1", 26379), tcp("redis", 26379)]);
     assert_eq!(exposed(access.password.as_ref()), Some("y"));
     assert_eq!(servers[3], Servers::Cluster(vec![tcp("d", 6379), tcp("e", 7000)]));

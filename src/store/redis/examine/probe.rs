@@ -30,12 +30,15 @@ impl Probe {
     pub(super) fn dial(access: &Access, address: &Address, span: Duration) -> Result<Probe, Error> {
         let dialer = Dialer::new(access, Greeting::default(), std::slice::from_ref(address))?;
         let dialed = dialer.dial(address, NO_SERVER, Deadline::after(span), &|_| Ok(()));
+        let wire = dialed.map_err(|error| about(address, error))?;
+        let user = wire.login.as_ref().and_then(|login| login.user.as_ref());
+        let user = user.or(access.user.as_ref()).map_or("default", String::as_str);
         Ok(Probe {
-            wire: dialed.map_err(|error| about(address, error))?,
+            user: user.to_owned(),
+            wire,
             span,
             address: address.clone(),
             at: address.to_string(),
-            user: access.user.clone().unwrap_or_else(|| "default".to_owned()),
         })
     }
 

@@ -207,6 +207,9 @@ impl Listener {
         deadline: Deadline,
     ) -> Result<Subscription, Error> {
         let mut wire = source.dial(deadline, &|socket| self.keep_handle(socket))?;
+        if wire.login.is_some() {
+            wire.is_resp3 = matches!(ask(&mut wire, "HELLO", b"3", deadline)?, Value::Map(_));
+        }
         if let Some(slot) = slot
             && self.subscribe_sharded(&mut wire, slot, &*source, deadline)?
         {

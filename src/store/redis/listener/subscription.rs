@@ -9,6 +9,7 @@ use redis::{ServerError, Value};
 
 use super::Hear;
 use crate::clock::{Deadline, Moment};
+use crate::config::Login;
 use crate::error::{Error, ErrorKind};
 use crate::store::redis::dialect::keys::slot;
 use crate::store::redis::server_source::ServerSource;
@@ -36,11 +37,18 @@ pub(super) struct Subscription {
     broken: Option<Error>,
     /// It is told on channels that belong to slots.
     pub(super) is_sharded: bool,
-    /// Requests that are not answered yet, in order: the slot of a channel, or `None` for a PING.
-    /// An error does not say which of them it is about.
-    awaited: VecDeque<Option<u16>>,
+    /// Requests that are not answered yet, in order. An error does not say which of them it is about.
+    awaited: VecDeque<Awaited>,
     /// Changes of channels since they were last taken.
     pub(super) changes: Vec<(u16, Change)>,
+}
+
+enum Awaited {
+    Ping,
+    /// Newer credentials.
+    Login(Arc<Login>),
+    /// The channel of a slot.
+    Channel(u16),
 }
 
 pub(super) enum Change {
@@ -75,7 +83,7 @@ impl Subscription {
     pub(super) fn want(&mut self, slot: u16, channel: &[u8], patience: Duration) {
         let subscribe = redis::cmd("SSUBSCRIBE").arg(channel).get_packed_command();
         match self.wire.send(&subscribe, Deadline::after(patience)) {
-            Ok(()) => self.awaited.push_back(Some(slot)),
+            Ok(()) => self.awaited.push_back(Awaited::Channel(slot)),
             Err((_, error)) => self.breaks(fault::io("SSUBSCRIBE", &error)),
         }
     }
@@ -101,12 +109,16 @@ impl Subscription {
             if let Some(error) = self.broken.take() {
                 return Err(error);
             }
-            let watch = self.source.keep_watch(until);
+            let mut watch = self.source.keep_watch(until);
             if !self.source.is_current(&self.wire) {
                 let moved = "another server has taken its place";
                 return Err(Error::new(ErrorKind::Unavailable, moved));
             }
+            self.renew(patience)?;
             let now = Moment::now();
+            if let Some(login) = &self.wire.login {
+                watch = watch.min(now.plus(login.look_every()));
+            }
             let due = self.asked.map_or(self.alive.plus(QUIET), |asked| asked.plus(patience));
             if now < due && now < until {
                 return Ok(due.min(watch));
@@ -128,7 +140,21 @@ impl Subscription {
         let sent = self.wire.send(PING, Deadline::after(patience));
         sent.map_err(|(_, error)| fault::io("PING", &error))?;
         self.asked = Some(Moment::now());
-        self.awaited.push_back(None);
+        self.awaited.push_back(Awaited::Ping);
+        Ok(())
+    }
+
+    /// Logs in with the newest credentials. A subscriber can do so in RESP3 alone; in RESP2 it goes on
+    /// for as long as the server lets it.
+    fn renew(&mut self, patience: Duration) -> Result<(), Error> {
+        if !self.wire.is_resp3 {
+            return Ok(());
+        }
+        let Some((login, auth)) = self.source.newer(&self.wire) else { return Ok(()) };
+        let sent = self.wire.send(&auth, Deadline::after(patience));
+        sent.map_err(|(_, error)| fault::io("AUTH", &error))?;
+        self.wire.login = Some(Arc::clone(&login));
+        self.awaited.push_back(Awaited::Login(login));
         Ok(())
     }
 
@@ -173,7 +199,7 @@ impl Subscription {
     /// Whether there was a message that says anything.
     fn take_in(&mut self, hear: Hear<'_>) -> Result<bool, Error> {
         let (mut answered, mut told) = (false, false);
-        let (awaited, changes) = (&mut self.awaited, &mut self.changes);
+        let (awaited, changes, source) = (&mut self.awaited, &mut self.changes, &self.source);
         self.wire.each_whole(|reply| {
             let mut answer = || awaited.pop_front().ok_or_else(|| frame::unasked(reply));
             match frame::push(reply) {
@@ -194,8 +220,15 @@ impl Subscription {
                 // An error is an answer to PING, too: that this user must not ask.
                 other => {
                     answered = true;
-                    if let (b'-', None, Some(slot)) = (reply[0], other, answer()?) {
-                        changes.push((slot, Change::Refused(error(reply))));
+                    match (answer()?, reply[0], other) {
+                        (Awaited::Channel(slot), b'-', None) => {
+                            changes.push((slot, Change::Refused(error(reply))));
+                        }
+                        (Awaited::Login(login), b'-', None) => {
+                            source.refused(&login);
+                            return Err(error(reply));
+                        }
+                        _ => {}
                     }
                 }
             }

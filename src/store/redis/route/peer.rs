@@ -60,7 +60,9 @@ impl Peer {
         now: Moment,
     ) -> Result<(&'a mut Wire, bool), Error> {
         while let Some(wire) = &mut lent.wire {
-            if wire.is_demoted || !self.source.is_trusted(wire) {
+            if wire.is_refused {
+                lent.wire = None;
+            } else if wire.is_demoted || !self.source.is_trusted(wire) {
                 self.discard(lent, &moved());
             } else if wire.is_stale(now) {
                 let gone = "the server has closed the connection";
@@ -137,9 +139,16 @@ impl Peer {
             let lacks = letter.is_scattered && self.lacks_scripts(batch);
             let loads = lacks.then(|| batch.loads());
             let again = self.again(batch, wire);
-            let bytes =
+            let mut bytes =
                 self.behind(loads.as_ref(), &again, batch, wire).map_err(Failure::not_done)?;
             let (before, when) = (wire.unread.len(), (sent, deadline));
+            // In front, so that the request is carried out as the newest user. If they are refused, the
+            // connection is still logged in as before.
+            if let Some((login, auth)) = self.source.newer(wire) {
+                bytes = Cow::Owned([&auth, &*bytes].concat());
+                wire.login = Some(Arc::clone(&login));
+                wire.unread.push(Subject::Login(login), when);
+            }
             // A user that may not load them may still call them; else the calls say what is wrong.
             for _ in loads.iter().flat_map(|loads| &loads.calls) {
                 wire.unread.push(Subject::Nothing, when);
@@ -284,6 +293,13 @@ impl Peer {
             }
             match subject {
                 Subject::Nothing => {}
+                Subject::Login(login) => {
+                    if let Ok(Heard { value: Value::ServerError(error), .. }) = &answer {
+                        say!(Warn, "login-refused", error = fault::server(error));
+                        wire.is_refused = true;
+                        self.source.refused(&login);
+                    }
+                }
                 Subject::Vote(token) => {
                     let lacks = answer.is_ok_and(|heard| lacks_lock(&heard.value));
                     self.outbox.vote_read(token, wire.unread.on, lacks);

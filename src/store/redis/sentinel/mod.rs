@@ -11,6 +11,7 @@ mod sentinels;
 #[cfg(kit)]
 mod tests;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use self::news::News;
@@ -19,7 +20,7 @@ use super::dial::{Dialer, Greeting};
 use super::server_source::ServerSource;
 use super::wire::Wire;
 use crate::clock::{Deadline, Moment};
-use crate::config::{Access, Address, SentinelConfig};
+use crate::config::{Access, Address, Login, SentinelConfig};
 use crate::error::{Error, ErrorKind};
 use crate::said::say;
 use crate::store::ServerId;
@@ -233,6 +234,14 @@ impl ServerSource for WatchedMaster {
     fn is_trusted(&self, wire: &Wire) -> bool {
         let state = self.up_to_date();
         state.is_at(wire) && !state.doubted
+    }
+
+    fn newer(&self, wire: &Wire) -> Option<(Arc<Login>, Vec<u8>)> {
+        self.masters.newer(wire)
+    }
+
+    fn refused(&self, login: &Arc<Login>) {
+        self.masters.refused(login);
     }
 
     fn doubt(&self, wire: &Wire) {

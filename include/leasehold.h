@@ -335,8 +335,8 @@ void leasehold_error_free(leasehold_error *error);
  * register= and advise=, as in "redis://cache?io_timeout=300ms&pool=16"; servers also replicas=,
  * guard_data_loss= and fence_life=; those over TLS ca=, cert= and key=, which name PEM files; unix user=, password=
  * and db=; Sentinels sentinel_user=, sentinel_password= and sentinel_tls=. In place of a password,
- * password_file= (and sentinel_password_file=) names a file that has it, and each login reads it
- * again. In a quorum, what concerns the client as a whole stands on the last URL. A user's name, a password or a
+ * password_file= (and sentinel_password_file=) names a file that has it, and password_command= (and
+ * sentinel_password_command=) a command that prints it; each login reads or runs it again. In a quorum, what concerns the client as a whole stands on the last URL. A user's name, a password or a
  * parameter may hold any character, written as % and two hex digits. max_ttl is the longest ttl
  * that a lock may have: 366 days by default, and 60 seconds in a quorum and with
  * guard_data_loss=yes.

@@ -269,7 +269,7 @@ impl Shared {
             let answer = answer.and_then(|found| found.into_login(&endpoint, &self.source, asked));
             state = self.state.lock();
             if let Err(error) = &answer {
-                say!(Warn, "credentials-failed", host = &*endpoint.to_string(), error = *error);
+                say!(Warn, "credentials-failed", server = &*endpoint.to_string(), error = *error);
             }
             if let Some(entry) = state.entries.get_mut(&endpoint) {
                 entry.take(answer, &mut jitter);

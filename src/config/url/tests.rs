@@ -264,7 +264,7 @@ fn a_wrong_url_is_refused_with_its_reason() {
         ("redis://h?pool=1025", "pool is 1025; it goes from 1 to 1024"),
         (
             "redis://h?colour=red",
-            "'colour' is not known for redis: known are password_file, replicas",
+            "'colour' is not known for redis: known are password_file, password_command, replicas",
         ),
         ("redis://h?io_timout=1s", "'io_timout' is not known for redis: did you mean io_timeout?"),
         ("redis://h?ca=x", "'ca' is not known for redis: it is for TLS: write rediss://"),

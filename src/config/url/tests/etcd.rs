@@ -25,7 +25,7 @@ fn an_etcd_url_names_members_of_one_cluster() {
         ("etcd://e1?ca=/ca.pem", "it is for TLS: write etcds://"),
         ("etcd://e1?guard_data_loss=yes", "guard_data_loss is for Redis"),
         ("etcd://e1?fence_life=4h", "fence_life is for"),
-        ("etcd://e1?colour=red", "known are password_file, io_timeout"),
+        ("etcd://e1?colour=red", "known are password_file, password_command, io_timeout"),
         ("etcd://e1,etcd://e2,etcd://e3", "as in etcd://a,b,c"),
         ("ectd://e1", "did you mean etcd://?"),
     ] {

@@ -41,7 +41,7 @@ fn what_is_wrong_with_a_mysql_url_is_said() {
         ("mysql://bob@h/db?ssl-mode=required&ssl-ca=/ca.pem", "trusts anybody"),
         ("mysql://bob@h/db?ssl-ca=/ca.pem", "write ssl-mode=verify_identity"),
         ("mysql://bob@h/db?ssl-mode=required&ssl-cert=/c.pem", "'ssl-cert' and 'ssl-key'"),
-        ("mysql://bob@h/db?colour=red", "known are password_file, socket"),
+        ("mysql://bob@h/db?colour=red", "known are password_file, password_command, socket"),
         ("mysql://bob@h/db?sslMode=REQUIRED", "did you mean ssl-mode?"),
         ("mysql://bob@h/db?ssl_ca=/ca.pem", "did you mean ssl-ca?"),
         ("mysql://bob@h:0/db", "as in mysql://user:password@host"),

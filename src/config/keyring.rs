@@ -268,10 +268,16 @@ impl Shared {
             let answer = self.source.ask(&endpoint);
             let answer = answer.and_then(|found| found.into_login(&endpoint, &self.source, asked));
             state = self.state.lock();
-            if let Err(error) = &answer {
-                say!(Warn, "credentials-failed", server = &*endpoint.to_string(), error = *error);
-            }
             if let Some(entry) = state.entries.get_mut(&endpoint) {
+                // Else a call tells it.
+                if let (Err(error), 0) = (&answer, entry.waiting) {
+                    say!(
+                        Warn,
+                        "credentials-failed",
+                        server = &*endpoint.to_string(),
+                        error = *error
+                    );
+                }
                 entry.take(answer, &mut jitter);
             }
             self.answered.notify_all();

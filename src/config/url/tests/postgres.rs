@@ -36,7 +36,10 @@ fn a_postgres_url_is_read_as_libpq_reads_it_where_that_suits_a_lock() {
         ("postgres://bob@h/db?sslmode=yes", "it is disable, require, verify-ca or verify-full"),
         ("postgres://bob@h/db?sslrootcert=/ca.pem", "write sslmode=verify-full"),
         ("postgres://bob@h/db?sslmode=require&sslcert=/c.pem", "'sslcert' and 'sslkey'"),
-        ("postgres://bob@h/db?colour=red", "known are password_file, password_command, user, password, host, port"),
+        (
+            "postgres://bob@h/db?colour=red",
+            "known are password_file, password_command, user, password, host, port",
+        ),
         ("postgres://bob@h/db?connect_timeout=3s", "a whole number of seconds"),
         ("postgres://bob@h/db?gssencmode=require", "it is disable, or not said"),
         ("postgres://bob@h/db?user=x", "its user twice"),

@@ -19,6 +19,7 @@ const PARTS: &[(&str, &[&str])] = &[
     ("Leases", &["lease"]),
     ("Events", &["events", "event", "loss"]),
     ("The log", &["log"]),
+    ("A store for tests", &["testing"]),
     ("Durations, versions, handles", &["duration", "version", "abi_version", "handle"]),
 ];
 

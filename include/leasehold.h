@@ -162,6 +162,30 @@ typedef struct leasehold_lock_state leasehold_lock_state;
 typedef struct leasehold_metrics leasehold_metrics;
 
 /**
+ * What goes on in a store for tests until it is freed: a lock that another client holds, or requests
+ * that fail. Free it with leasehold_testing_effect_free().
+ */
+typedef struct leasehold_testing_effect leasehold_testing_effect;
+
+/**
+ * A store in the memory of this process, for the tests of a program, and the controls of a test: it
+ * needs no server, and has a lease lost, a lock busy or a request fail when the test says so. All
+ * clients that open its URL, leasehold_testing_memory_url(), exclude each other as on a server. Free
+ * it with leasehold_testing_memory_free().
+ *
+ * A control that is called mistakenly, as for the loss of a lock that no client holds, is
+ * LEASEHOLD_ERR_BAD_ARGUMENT, and its error lists the locks that are held. Names are those of the
+ * store: with the prefix of the client, if it has one.
+ */
+typedef struct leasehold_testing_memory leasehold_testing_memory;
+
+/**
+ * The names of the locks that were held when leasehold_testing_memory_held() asked. It does not
+ * change any more. Free it with leasehold_testing_names_free().
+ */
+typedef struct leasehold_testing_names leasehold_testing_names;
+
+/**
  * Waits for locks that no thread of the program stands in: a few threads of each client do the
  * asking for all of them. For event loops, and for programs that wait for hundreds of locks at
  * once; from leasehold_waits_open(). Free it with leasehold_waits_free().
@@ -1420,6 +1444,129 @@ leasehold_status leasehold_log_set(leasehold_log_fn function,
 leasehold_status leasehold_log_socket(leasehold_log_level level,
                                       int *descriptor,
                                       leasehold_error **error);
+
+/* ---- A store for tests ----------------------------------------------------------------------- */
+
+/**
+ * Makes a store for a test. NULL for the name makes one that no other test has. A name, of
+ * `name_length` bytes or LEASEHOLD_NUL, makes or finds the store of this name in this process: for a
+ * program whose URL stands in a file, such as "memory:orders". Any thread. Errors:
+ * LEASEHOLD_ERR_BAD_ARGUMENT for a name that is no UTF-8, LEASEHOLD_ERR_STORAGE in a process that was
+ * forked from one that has used a store in memory.
+ */
+leasehold_status leasehold_testing_memory_open(const char *name,
+                                               size_t name_length,
+                                               leasehold_testing_memory **memory,
+                                               leasehold_error **error);
+
+/**
+ * What a program opens, in this process, with leasehold_client_open(). Options may follow, such as
+ * "?io_timeout=50ms". Borrowed. Any thread.
+ */
+const char *leasehold_testing_memory_url(const leasehold_testing_memory *memory);
+
+/**
+ * Ends the lease of the holder, as if its ttl had run out. The lock is free, or the first waiter's.
+ *
+ * When this returns, the holder has been told: its lease is invalid, and its event says
+ * LEASEHOLD_LOSS_NOT_HELD. A lease that is not renewed learns it when it is extended or released, as
+ * on a server; while the store is paused, a holder learns it at its next renewal. Any thread. Errors:
+ * LEASEHOLD_ERR_BAD_ARGUMENT if no client holds the lock.
+ */
+leasehold_status leasehold_testing_memory_lose(leasehold_testing_memory *memory,
+                                               const char *name,
+                                               size_t name_length,
+                                               leasehold_error **error);
+
+/**
+ * Holds the lock as another client would, until `busy` is freed. Then the store hands it to the first
+ * waiter. Neither real time nor leasehold_testing_memory_advance_ms() ends it. Any thread. Errors:
+ * LEASEHOLD_ERR_BAD_ARGUMENT if a client holds the lock.
+ */
+leasehold_status leasehold_testing_memory_busy(leasehold_testing_memory *memory,
+                                               const char *name,
+                                               size_t name_length,
+                                               leasehold_testing_effect **busy,
+                                               leasehold_error **error);
+
+/**
+ * Fails the next request of a call with this status, as a store would that did not carry it out. With
+ * LEASEHOLD_UNKNOWN the store carries it out, and its reply is lost. Renewals and all else that a
+ * client does in the background do not count. Called several times, it fails as many requests, in that
+ * order.
+ *
+ * A call tries again after an error for which leasehold_status_is_retriable() is true, so one failed
+ * request only delays it. To have the call itself fail, use leasehold_testing_memory_failing().
+ * leasehold_lock_try_acquire() alone returns LEASEHOLD_ERR_REFUSED and LEASEHOLD_ERR_NOT_REPLICATED
+ * at once. Any thread. Errors: LEASEHOLD_ERR_BAD_ARGUMENT for a status that no store gives.
+ */
+leasehold_status leasehold_testing_memory_fail_next(leasehold_testing_memory *memory,
+                                                    leasehold_status status,
+                                                    leasehold_error **error);
+
+/**
+ * Fails every request of a call with this status until `failing` is freed, as
+ * leasehold_testing_memory_fail_next() fails one. A call that tries again fails in the end, after
+ * io_timeout or its wait. Of several, the last one counts. Any thread. Errors: as there.
+ */
+leasehold_status leasehold_testing_memory_failing(leasehold_testing_memory *memory,
+                                                  leasehold_status status,
+                                                  leasehold_testing_effect **failing,
+                                                  leasehold_error **error);
+
+/**
+ * The store answers nothing, neither calls nor renewals, until leasehold_testing_memory_resume(). A
+ * request that is waiting then is answered. One that has given up was not carried out. Leases expire
+ * meanwhile. Any thread.
+ */
+leasehold_status leasehold_testing_memory_pause(leasehold_testing_memory *memory,
+                                                leasehold_error **error);
+
+/** The store answers again after leasehold_testing_memory_pause(). Any thread. */
+leasehold_status leasehold_testing_memory_resume(leasehold_testing_memory *memory,
+                                                 leasehold_error **error);
+
+/**
+ * Moves the clock of the store forward. Leases expire there as if so much time had passed without a
+ * request, a lock that this frees is handed to its first waiter, and the holders of ended leases have
+ * been told when this returns. The clock of the client stays: leasehold_lease_remaining_ms(), the next
+ * renewal and the end of a wait count real time. Any thread. Errors: LEASEHOLD_ERR_BAD_ARGUMENT for a
+ * negative time.
+ */
+leasehold_status leasehold_testing_memory_advance_ms(leasehold_testing_memory *memory,
+                                                     int64_t by_ms,
+                                                     leasehold_error **error);
+
+/**
+ * Takes down the names of the locks that are held, also by leasehold_testing_memory_busy(). Any
+ * thread.
+ */
+leasehold_status leasehold_testing_memory_held(leasehold_testing_memory *memory,
+                                               leasehold_testing_names **names,
+                                               leasehold_error **error);
+
+/** How many locks were held, which is how many names there are. Any thread. */
+size_t leasehold_testing_names_count(const leasehold_testing_names *names);
+
+/**
+ * The name at a place, from 0 on, in the order of their bytes, and its length, unless `length` is NULL;
+ * empty where there is none. Borrowed. Any thread.
+ */
+const char *leasehold_testing_names_get(const leasehold_testing_names *names,
+                                        size_t place,
+                                        size_t *length);
+
+/** Frees names, and the strings that came from them. Any thread. */
+void leasehold_testing_names_free(leasehold_testing_names *names);
+
+/** Ends an effect, and frees it: the lock is released, or requests succeed again. Any thread. */
+void leasehold_testing_effect_free(leasehold_testing_effect *effect);
+
+/**
+ * Frees the controls and resumes the store. Effects stay until they are freed, and what is locked
+ * stays locked. Any thread.
+ */
+void leasehold_testing_memory_free(leasehold_testing_memory *memory);
 
 /* ---- Durations, versions, handles ------------------------------------------------------------ */
 

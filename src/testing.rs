@@ -39,6 +39,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
 use crate::client::Client;
 use crate::config::StoreConfig;
 use crate::error::{Error, ErrorKind, plain};
@@ -60,6 +62,10 @@ pub struct Memory {
     url: String,
 }
 
+const NOT_HELD: &str = "no client holds this lock";
+/// What a URL writes otherwise in a name.
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
 impl Memory {
     /// A store that no other test has.
     ///
@@ -68,10 +74,27 @@ impl Memory {
     #[allow(clippy::new_without_default, reason = "each one is another store")]
     #[track_caller]
     pub fn new() -> Memory {
+        done("Memory::new()", Memory::fresh())
+    }
+
+    pub(crate) fn fresh() -> Result<Memory, Error> {
         static MADE: AtomicU64 = AtomicU64::new(0);
-        let name = format!("testing-{}", MADE.fetch_add(1, Ordering::Relaxed) + 1);
-        let store = done("Memory::new()", Store::named(&name));
-        Memory { store, url: format!("memory:{name}"), name }
+        Memory::opened(&format!("testing-{}", MADE.fetch_add(1, Ordering::Relaxed) + 1))
+    }
+
+    /// The store of this name in this process: for a program whose URL stands in a file, such as
+    /// `memory:orders`. All values of one name steer the same store.
+    ///
+    /// # Panics
+    /// As [`Memory::new`].
+    #[track_caller]
+    pub fn named(name: &str) -> Memory {
+        done(&call("Memory::named", name.as_bytes()), Memory::opened(name))
+    }
+
+    pub(crate) fn opened(name: &str) -> Result<Memory, Error> {
+        let url = format!("memory:{}", utf8_percent_encode(name, ESCAPED));
+        Ok(Memory { store: Store::named(name)?, name: name.to_owned(), url })
     }
 
     /// What a program opens, in this process. Options may follow, such as `?io_timeout=50ms`.
@@ -103,11 +126,15 @@ impl Memory {
     /// If no client holds the lock.
     #[track_caller]
     pub fn lose(&self, name: impl AsRef<[u8]>) {
-        let name = name.as_ref();
+        right(self.try_lose(name.as_ref()));
+    }
+
+    pub(crate) fn try_lose(&self, name: &[u8]) -> Result<(), Error> {
         if !self.store.end(name) {
-            self.mistaken(&call("lose", name), "no client holds this lock");
+            return Err(self.mistake(&call("lose", name), NOT_HELD));
         }
         self.have_heard(&[name.to_vec()]);
+        Ok(())
     }
 
     /// Holds the lock as another client would, until the returned value is dropped. Then the store hands
@@ -117,11 +144,14 @@ impl Memory {
     /// If a client holds the lock.
     #[track_caller]
     pub fn busy(&self, name: impl AsRef<[u8]>) -> Busy {
-        let name = name.as_ref();
-        let Some(token) = done(&call("busy", name), self.store.occupy(name)) else {
-            self.mistaken(&call("busy", name), "this lock is held already");
+        right(self.try_busy(name.as_ref()))
+    }
+
+    pub(crate) fn try_busy(&self, name: &[u8]) -> Result<Busy, Error> {
+        let Some(token) = self.store.occupy(name)? else {
+            return Err(self.mistake(&call("busy", name), "this lock is held already"));
         };
-        Busy { store: Arc::clone(&self.store), name: name.to_vec(), token }
+        Ok(Busy { store: Arc::clone(&self.store), name: name.to_vec(), token })
     }
 
     /// Fails the next request of a call with this kind of error, as a store would that did not carry it
@@ -142,8 +172,13 @@ impl Memory {
     /// [`Forked`](ErrorKind::Forked) and [`BadArgument`](ErrorKind::BadArgument) come from the client.
     #[track_caller]
     pub fn fail_next(&self, kind: ErrorKind) {
-        check_kind("fail_next", kind);
+        right(self.try_fail_next(kind));
+    }
+
+    pub(crate) fn try_fail_next(&self, kind: ErrorKind) -> Result<(), Error> {
+        check_kind("fail_next", kind)?;
         self.store.fail_next(kind);
+        Ok(())
     }
 
     /// Fails every request of a call with this kind of error until the returned value is dropped, as
@@ -154,8 +189,12 @@ impl Memory {
     /// As [`fail_next`](Memory::fail_next).
     #[track_caller]
     pub fn failing(&self, kind: ErrorKind) -> Failing {
-        check_kind("failing", kind);
-        Failing { number: self.store.fail_all(kind), store: Arc::clone(&self.store) }
+        right(self.try_failing(kind))
+    }
+
+    pub(crate) fn try_failing(&self, kind: ErrorKind) -> Result<Failing, Error> {
+        check_kind("failing", kind)?;
+        Ok(Failing { number: self.store.fail_all(kind), store: Arc::clone(&self.store) })
     }
 
     /// The store answers nothing, neither calls nor renewals, until [`resume`](Memory::resume). A request
@@ -185,29 +224,35 @@ impl Memory {
     /// The names of the locks that are held, in their order, also by [`busy`](Memory::busy). Control
     /// characters and bytes that are no text are escaped.
     pub fn held(&self) -> Vec<String> {
-        self.store.held().iter().map(plain).collect()
+        self.held_names().iter().map(plain).collect()
+    }
+
+    pub(crate) fn held_names(&self) -> Vec<Vec<u8>> {
+        self.store.held()
     }
 
     /// # Panics
     /// If no client holds the lock. The message has the names of those that are held.
     #[track_caller]
     pub fn assert_held(&self, name: impl AsRef<[u8]>) {
-        if !self.is_held(name.as_ref()) {
-            self.mistaken(&call("assert_held", name.as_ref()), "no client holds this lock");
-        }
+        right(self.check(name.as_ref(), "assert_held", true));
     }
 
     /// # Panics
     /// If a client holds the lock.
     #[track_caller]
     pub fn assert_free(&self, name: impl AsRef<[u8]>) {
-        if self.is_held(name.as_ref()) {
-            self.mistaken(&call("assert_free", name.as_ref()), "this lock is held");
-        }
+        right(self.check(name.as_ref(), "assert_free", false));
     }
 
-    fn is_held(&self, name: &[u8]) -> bool {
-        self.store.held().iter().any(|held| held == name)
+    fn check(&self, name: &[u8], control: &str, is_to_be_held: bool) -> Result<(), Error> {
+        let is_held = self.store.held().iter().any(|held| held == name);
+        let what = if is_held { "this lock is held" } else { NOT_HELD };
+        if is_held == is_to_be_held {
+            Ok(())
+        } else {
+            Err(self.mistake(&call(control, name), what))
+        }
     }
 
     /// Has the holders hear that the store has ended their leases.
@@ -217,11 +262,11 @@ impl Memory {
         }
     }
 
-    #[track_caller]
-    fn mistaken(&self, call: &str, what: &str) -> ! {
+    /// What the author of a test reads whose test is mistaken.
+    fn mistake(&self, call: &str, what: &str) -> Error {
         let held: Vec<_> = self.held().iter().map(|name| format!("'{name}'")).collect();
         let held = if held.is_empty() { "none".to_owned() } else { held.join(", ") };
-        panic!("{call}: {what}; locks held in {}: {held}", self.url);
+        mistake(format!("{call}: {what}; locks held in {}: {held}", self.url))
     }
 }
 
@@ -287,15 +332,28 @@ fn done<T>(call: &str, result: Result<T, Error>) -> T {
     result.unwrap_or_else(|error| panic!("{call}: {error}"))
 }
 
+/// A control that was called rightly.
 #[track_caller]
-fn check_kind(control: &str, kind: ErrorKind) {
+fn right<T>(result: Result<T, Error>) -> T {
+    match result {
+        Ok(value) => value,
+        Err(error) if error.kind() == ErrorKind::BadArgument => panic!("{}", error.detail()),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn mistake(text: String) -> Error {
+    Error::new(ErrorKind::BadArgument, text)
+}
+
+fn check_kind(control: &str, kind: ErrorKind) -> Result<(), Error> {
     use ErrorKind::{BadArgument, Closed, Forked, Interrupted, Lost, Timeout, WouldDeadlock};
     let instead = match kind {
         Timeout => "have the lock held with busy() for longer than the call waits",
         Lost => "end the lease with lose()",
         Closed => "close the client",
         Interrupted | WouldDeadlock | Forked | BadArgument => "only the client makes it",
-        _ => return,
+        _ => return Ok(()),
     };
-    panic!("{control}({kind:?}): no store gives this error; {instead}");
+    Err(mistake(format!("{control}({kind:?}): no store gives this error; {instead}")))
 }

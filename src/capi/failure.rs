@@ -100,10 +100,14 @@ fn of(kind: ErrorKind) -> leasehold_status {
     }
 }
 
+/// The kind of error that C is told of by this status.
+pub(super) fn kind_of(status: leasehold_status) -> Option<ErrorKind> {
+    ErrorKind::ALL.iter().copied().find(|kind| of(*kind) == status)
+}
+
 /// The kind that a status has its texts from. For Closed C has its own: in Rust only clients can be.
 fn kind(status: leasehold_status) -> Option<ErrorKind> {
-    let mut kinds = ErrorKind::ALL.iter().copied().filter(|kind| *kind != ErrorKind::Closed);
-    kinds.find(|kind| of(*kind) == status)
+    kind_of(status).filter(|kind| *kind != ErrorKind::Closed)
 }
 
 pub(super) fn is_retriable(status: leasehold_status) -> bool {

@@ -23,6 +23,8 @@ os.environ["LEASEHOLD_CONF"] = os.devnull
 signal.signal(signal.SIGINT, signal.default_int_handler)
 _numbers = itertools.count()
 
+pytest_plugins = ["pytester"]
+
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[Server]:

@@ -56,6 +56,7 @@ def test_a_wheel(prebuilt: Path, tmp_path: Path) -> None:
     assert modes["leasehold/_native/leasehold"] == 0o755
     assert modes["leasehold/_native/libleasehold.so"] == 0o755
     assert {"leasehold/py.typed", "leasehold/compat/_lock.py"} <= set(modes)
+    assert {"leasehold_pytest/__init__.py", "leasehold_pytest/py.typed"} <= set(modes)
     assert {line.split(",")[0] for line in record} == set(modes)
     assert "Requires-Dist" not in about and "Requires-Python: >=3.9" in about
     assert f"Tag: {'-'.join(name[:-4].split('-')[2:])}" in tag
@@ -82,6 +83,7 @@ def test_a_source_package_has_all_that_a_wheel_is_built_from(tmp_path: Path) -> 
     scripts = ROOT.glob("src/**/*.*")
     rust |= {f"rust/{file.relative_to(ROOT).as_posix()}" for file in scripts}
     own = {"pyproject.toml", "PKG-INFO", "README.md", "LICENSE-MIT", "hatch_build.py"}
+    own |= {"src/leasehold_pytest/__init__.py"}
     assert rust | own | {"src/leasehold/py.typed"} <= names
     assert not [name for name in names if "target/" in name or ".so" in name or ".pyc" in name]
 

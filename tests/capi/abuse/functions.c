@@ -14,6 +14,7 @@
 #define MORE_MS call->more_ms
 #define COUNT call->count
 #define NUMBER_IN call->number
+#define KIND ~call->number
 #define FENCE call->fence
 /* So few that one that is asked for is often there. */
 #define ID (uint64_t)call->number
@@ -68,8 +69,10 @@ const struct function *function_named(const char *name)
 }
 
 const char *const free_names[TYPES] = {
-    "error_free", "config_free", "client_free", "lock_free",  "lock_state_free",
-    "lease_free", "events_free", "event_free",  "waits_free", "metrics_free",
+    "error_free",         "config_free",  "client_free",         "lock_free",
+    "lock_state_free",    "lease_free",   "events_free",         "event_free",
+    "waits_free",         "metrics_free", "testing_memory_free", "testing_effect_free",
+    "testing_names_free",
 };
 
 void free_handle(enum type type, void *handle)

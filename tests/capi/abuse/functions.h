@@ -126,6 +126,23 @@
     FUNCTION(NOTHING, events_free, EVENTS, NONE, NO, (HANDLE))                                     \
     FUNCTION(STATUS, log_set, NONE, NONE, NO, (LOG, USER_DATA, NUMBER_IN, ERROR_OUT))              \
     FUNCTION(STATUS, log_socket, NONE, PLAIN, NO, (NUMBER_IN, OUTPUT, ERROR_OUT))                  \
+    FUNCTION(STATUS, testing_memory_open, NONE, MEMORY, NAME, (BYTES, OUTPUT, ERROR_OUT))          \
+    FUNCTION(TEXT, testing_memory_url, MEMORY, NONE, NO, (HANDLE))                                 \
+    FUNCTION(STATUS, testing_memory_lose, MEMORY, NONE, NAME, (HANDLE, BYTES, ERROR_OUT))          \
+    FUNCTION(STATUS, testing_memory_busy, MEMORY, EFFECT, NAME,                                    \
+             (HANDLE, BYTES, OUTPUT, ERROR_OUT))                                                   \
+    FUNCTION(STATUS, testing_memory_fail_next, MEMORY, NONE, NO, (HANDLE, KIND, ERROR_OUT))        \
+    FUNCTION(STATUS, testing_memory_failing, MEMORY, EFFECT, NO,                                   \
+             (HANDLE, KIND, OUTPUT, ERROR_OUT))                                                    \
+    FUNCTION(STATUS, testing_memory_pause, MEMORY, NONE, NO, (HANDLE, ERROR_OUT))                  \
+    FUNCTION(STATUS, testing_memory_resume, MEMORY, NONE, NO, (HANDLE, ERROR_OUT))                 \
+    FUNCTION(STATUS, testing_memory_advance_ms, MEMORY, NONE, NO, (HANDLE, MS, ERROR_OUT))         \
+    FUNCTION(STATUS, testing_memory_held, MEMORY, NAMES, NO, (HANDLE, OUTPUT, ERROR_OUT))          \
+    FUNCTION(NOTHING, testing_memory_free, MEMORY, NONE, NO, (HANDLE))                             \
+    FUNCTION(NOTHING, testing_effect_free, EFFECT, NONE, NO, (HANDLE))                             \
+    FUNCTION(NUMBER, testing_names_count, NAMES, NONE, NO, (HANDLE))                               \
+    FUNCTION(TEXT, testing_names_get, NAMES, LENGTH, NO, (HANDLE, COUNT, OUTPUT))                  \
+    FUNCTION(NOTHING, testing_names_free, NAMES, NONE, NO, (HANDLE))                               \
     FUNCTION(STATUS, duration_parse, NONE, PLAIN, DURATION, (BYTES, OUTPUT, ERROR_OUT))            \
     FUNCTION(TEXT, version, NONE, NONE, NO, ())                                                    \
     FUNCTION(NUMBER, abi_version, NONE, NONE, NO, ())                                              \
@@ -143,6 +160,9 @@ enum type {
     EVENT,
     WAITS,
     METRICS,
+    MEMORY,
+    EFFECT,
+    NAMES,
     NONE,
     PLAIN,
     LENGTH

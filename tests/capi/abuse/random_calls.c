@@ -341,6 +341,8 @@ static const struct {
     {"log_socket", 5},
     {"lock_set_wait_mode", 20},
     {"config_set_claim_window_ms", 3},
+    {"testing_memory_open", 20},
+    {"testing_memory_free", 5},
 };
 
 static unsigned weights[128], all_weights;
@@ -366,9 +368,10 @@ static const struct function *some_function(struct chance *chance)
 static const struct function *maker_of(enum type type)
 {
     static const char *const makers[TYPES] = {
-        "duration_parse", "config_from_url",  "client_open",   "client_lock",
-        "lock_inspect",   "lock_try_acquire", "client_events", "events_next_within",
-        "waits_open",     "client_metrics",
+        "duration_parse",      "config_from_url",  "client_open",         "client_lock",
+        "lock_inspect",        "lock_try_acquire", "client_events",       "events_next_within",
+        "waits_open",          "client_metrics",   "testing_memory_open", "testing_memory_failing",
+        "testing_memory_held",
     };
 
     return function_named(makers[type]);

@@ -87,6 +87,15 @@ void make_world(struct world *world, struct library library, const char *url, co
     need(world, status == LEASEHOLD_OK, "look at a lock", error);
     status = library.client_metrics(made[CLIENT], (leasehold_metrics **)&made[METRICS], &error);
     need(world, status == LEASEHOLD_OK, "take metrics down", error);
+    status =
+        library.testing_memory_open(NULL, 0, (leasehold_testing_memory **)&made[MEMORY], &error);
+    need(world, status == LEASEHOLD_OK, "make a store for tests", error);
+    status = library.testing_memory_busy(made[MEMORY], "n", 1,
+                                         (leasehold_testing_effect **)&made[EFFECT], &error);
+    need(world, status == LEASEHOLD_OK, "make a lock busy", error);
+    status =
+        library.testing_memory_held(made[MEMORY], (leasehold_testing_names **)&made[NAMES], &error);
+    need(world, status == LEASEHOLD_OK, "list what is held", error);
     leasehold_config *none;
     status = library.config_from_url(URL_THAT_IS_NONE, LEASEHOLD_NUL, &none,
                                      (leasehold_error **)&made[ERROR]);
@@ -111,6 +120,11 @@ const char *harm_to(const struct world *world)
         return "the lock state";
     if (strncmp(library->metrics_text(made[METRICS], NULL), "# HELP leasehold_", 17) != 0)
         return "the metrics";
+    if (strncmp(library->testing_memory_url(made[MEMORY]), "memory:testing-", 15) != 0)
+        return "the store for tests";
+    if (library->testing_names_count(made[NAMES]) != 1 ||
+        strcmp(library->testing_names_get(made[NAMES], 0, NULL), "n") != 0)
+        return "the names";
     if (library->lease_fence(made[LEASE]) != world->fence ||
         !library->lease_is_valid(made[LEASE]) || strlen(library->lease_token(made[LEASE])) != 32)
         return "the lease";
@@ -167,6 +181,9 @@ static const char *use(const struct world *world)
         library->event_free(event);
     if (status != LEASEHOLD_TIMEOUT)
         return "the subscription does not come to an end";
+    /* What the effect holds is held, so it can be lost, once. */
+    if (library->testing_memory_lose(made[MEMORY], "n", 1, &error) != LEASEHOLD_OK)
+        return "the busy lock cannot be lost";
     if (library->client_open_config(made[CONFIG], &client, &error) != LEASEHOLD_OK)
         return "the configuration opens no client";
     library->client_free(client);
@@ -184,6 +201,9 @@ const char *end_world(struct world *world)
     library->error_free(made[ERROR]);
     library->lock_state_free(made[LOCK_STATE]);
     library->metrics_free(made[METRICS]);
+    library->testing_names_free(made[NAMES]);
+    library->testing_effect_free(made[EFFECT]);
+    library->testing_memory_free(made[MEMORY]);
     library->event_free(made[EVENT]);
     library->events_free(made[EVENTS]);
     library->waits_free(made[WAITS]);

@@ -75,11 +75,14 @@ static void *make(const struct world *world, enum type type)
         [EVENTS] = "client_events",
         [WAITS] = "waits_open",
         [METRICS] = "client_metrics",
+        [MEMORY] = "testing_memory_open",
+        [EFFECT] = "testing_memory_failing",
+        [NAMES] = "testing_memory_held",
     };
     void *made = NULL;
     leasehold_error *error = NULL;
     struct call call = {
-        .bytes = "made", .length = 4, .output = output, .error = &error, .fence = 7};
+        .bytes = "made", .length = 4, .output = output, .error = &error, .fence = 7, .number = 8};
 
     if (type == ERROR) {
         leasehold_client_ping(NULL, &error);

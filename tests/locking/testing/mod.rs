@@ -64,6 +64,20 @@ fn each_memory_is_a_store_of_its_own_and_its_clients_exclude_each_other() {
 }
 
 #[test]
+fn a_memory_that_has_a_name_is_the_store_of_this_url() {
+    let name = "its name: 1/2, 50 %?";
+    let (memory, again) = (Memory::named(name), Memory::named(name));
+    assert_eq!((memory.url(), again.url()), (memory.url(), memory.url()));
+    let _busy = memory.busy("a");
+    assert_eq!(again.held(), ["a"]);
+    assert!(!is_free(&again.client(), "a"));
+    let plain = Memory::named("orders-42");
+    assert_eq!(plain.url(), "memory:orders-42");
+    let _lease = held(&Client::open("memory:orders-42").unwrap(), "a");
+    plain.assert_held("a");
+}
+
+#[test]
 fn a_lost_lease_is_told_at_once_and_the_lock_is_anothers() {
     let (memory, one, other) = pair();
     let (events, lease, kept) = (one.events().unwrap(), held(&one, "a"), held(&one, "b"));

@@ -195,6 +195,35 @@ events_next_within = _function(c_int32, "events_next_within", c_void_p, c_int64,
 events_dropped = _function(c_uint64, "events_dropped", c_void_p)
 events_free = _function(None, "events_free", c_void_p)
 
+# A store for tests
+testing_memory_open = _function(
+    c_int32, "testing_memory_open", c_char_p, c_size_t, c_void_p, c_void_p
+)
+testing_memory_url = _function(c_char_p, "testing_memory_url", c_void_p)
+testing_memory_lose = _function(
+    c_int32, "testing_memory_lose", c_void_p, c_char_p, c_size_t, c_void_p
+)
+testing_memory_busy = _function(
+    c_int32, "testing_memory_busy", c_void_p, c_char_p, c_size_t, c_void_p, c_void_p
+)
+testing_memory_fail_next = _function(
+    c_int32, "testing_memory_fail_next", c_void_p, c_int32, c_void_p
+)
+testing_memory_failing = _function(
+    c_int32, "testing_memory_failing", c_void_p, c_int32, c_void_p, c_void_p
+)
+testing_memory_pause = _function(c_int32, "testing_memory_pause", c_void_p, c_void_p)
+testing_memory_resume = _function(c_int32, "testing_memory_resume", c_void_p, c_void_p)
+testing_memory_advance_ms = _function(
+    c_int32, "testing_memory_advance_ms", c_void_p, c_int64, c_void_p
+)
+testing_memory_held = _function(c_int32, "testing_memory_held", c_void_p, c_void_p, c_void_p)
+testing_memory_free = _function(None, "testing_memory_free", c_void_p)
+testing_effect_free = _function(None, "testing_effect_free", c_void_p)
+testing_names_count = _function(c_size_t, "testing_names_count", c_void_p)
+testing_names_get = _function(c_void_p, "testing_names_get", c_void_p, c_size_t, c_void_p)
+testing_names_free = _function(None, "testing_names_free", c_void_p)
+
 # The log, durations, versions, handles
 log_set = _function(c_int32, "log_set", LOG, c_void_p, c_int32, c_void_p)
 log_socket = _function(c_int32, "log_socket", c_int32, c_void_p, c_void_p)

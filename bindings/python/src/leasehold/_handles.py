@@ -60,3 +60,18 @@ class WaitsHandle(c_void_p):
 class EventHandle(c_void_p):
     __slots__ = ()
     __del__ = _finaliser(_abi.event_free)
+
+
+class MemoryHandle(c_void_p):
+    __slots__ = ()
+    __del__ = _finaliser(_abi.testing_memory_free)
+
+
+class EffectHandle(c_void_p):
+    __slots__ = ()
+    __del__ = _finaliser(_abi.testing_effect_free)
+
+
+class NamesHandle(c_void_p):
+    __slots__ = ()
+    __del__ = _finaliser(_abi.testing_names_free)

@@ -48,7 +48,7 @@ pub struct leasehold_testing_names {
 
 impl Handled for leasehold_testing_names {}
 
-/// Makes a store for a test. NULL for the name makes one that no other test has. A name, of
+/// Makes a store for a test. NULL, with the length 0, makes one that no other test has. A name, of
 /// `name_length` bytes or LEASEHOLD_NUL, makes or finds the store of this name in this process: for a
 /// program whose URL stands in a file, such as "memory:orders". Any thread. Errors:
 /// LEASEHOLD_ERR_BAD_ARGUMENT for a name that is no UTF-8, LEASEHOLD_ERR_STORAGE in a process that was
@@ -61,7 +61,7 @@ pub unsafe extern "C" fn leasehold_testing_memory_open(
     error: *mut *mut leasehold_error,
 ) -> leasehold_status {
     boundary::open(error, "memory", memory, || {
-        let memory = match name.is_null() && [0, super::bytes::NUL].contains(&name_length) {
+        let memory = match name.is_null() && name_length == 0 {
             true => Memory::fresh(),
             false => Memory::opened(text("name", name, name_length)?),
         }?;

@@ -2,6 +2,7 @@
 pytest, in a pytest of its own."""
 
 import asyncio
+import re
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
@@ -422,7 +423,14 @@ def test_what_is_left_held_fails_the_test_if_that_is_asked(project: pytest.Pytes
     result = outcomes(project, passed=4, errors=1)
     result.stdout.fnmatch_lines(["E *not every lock was released; * memory:testing-*: 'forgotten'"])
     result = outcomes(project, "-o", "leasehold_released=true", passed=4, errors=2)
-    result.stdout.fnmatch_lines(["ERROR *::test_leaves_one *", "ERROR *::test_is_asked *"])
+    result.stdout.fnmatch_lines(["ERROR *::test_leaves_one*", "ERROR *::test_is_asked*"])
+
+
+def test_the_example_of_the_guide(project: pytest.Pytester) -> None:
+    guide = Path(__file__).resolve().parents[3] / "docs/how-to/test-your-code.md"
+    blocks = re.findall(r"^```python\n(.*?)^```", guide.read_text(), re.DOTALL | re.MULTILINE)
+    project.makepyfile(*blocks)
+    outcomes(project, passed=3)
 
 
 def test_a_marker_that_says_neither_is_refused(project: pytest.Pytester) -> None:

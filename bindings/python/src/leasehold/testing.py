@@ -166,14 +166,17 @@ class Memory:
 
     def assert_held(self, name: Name) -> None:
         """Raises `AssertionError` if no client holds the lock."""
+        __tracebackhide__ = True
         self._assert(decode_name(encode_name(name)) in self.held(), f"no client holds {name!r}")
 
     def assert_free(self, name: Name) -> None:
         """Raises `AssertionError` if a client holds the lock."""
+        __tracebackhide__ = True
         self._assert(decode_name(encode_name(name)) not in self.held(), f"{name!r} is held")
 
     def assert_nothing_held(self) -> None:
         """Raises `AssertionError` if any lock is held."""
+        __tracebackhide__ = True
         self._assert(not self.held(), "not every lock was released")
 
     def close(self) -> None:
@@ -194,6 +197,7 @@ class Memory:
         return f"<leasehold.testing.Memory {self.url}>"
 
     def _assert(self, so: bool, otherwise: str) -> None:
+        __tracebackhide__ = True  # Pytest shows the line of the test instead.
         if not so:
             held = ", ".join(map(repr, self.held())) or "none"
             raise AssertionError(f"{otherwise}; locks held in {self.url}: {held}")

@@ -1448,7 +1448,7 @@ leasehold_status leasehold_log_socket(leasehold_log_level level,
 /* ---- A store for tests ----------------------------------------------------------------------- */
 
 /**
- * Makes a store for a test. NULL for the name makes one that no other test has. A name, of
+ * Makes a store for a test. NULL, with the length 0, makes one that no other test has. A name, of
  * `name_length` bytes or LEASEHOLD_NUL, makes or finds the store of this name in this process: for a
  * program whose URL stands in a file, such as "memory:orders". Any thread. Errors:
  * LEASEHOLD_ERR_BAD_ARGUMENT for a name that is no UTF-8, LEASEHOLD_ERR_STORAGE in a process that was

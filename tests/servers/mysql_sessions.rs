@@ -197,7 +197,8 @@ fn c1_a_node_that_is_cut_off_from_its_cluster_amid_commits_grants_nothing_that_t
                     let lock = one.lock(&name).ttl(secs(3600)).renew(false);
                     match lock.try_acquire() {
                         Ok(lease) => {
-                            granted.lock().unwrap().push((name, lease.expect("it is new")))
+                            let lease = lease.expect("it is new");
+                            granted.lock().unwrap().push((name, lease));
                         }
                         Err(error) => {
                             println!("{error}");

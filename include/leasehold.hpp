@@ -754,6 +754,65 @@ using log_function = std::function<void(log_level, std::string_view message)>;
  */
 void set_log(log_function function, log_level from = log_level::warn);
 
+/* ---- A store for tests ----------------------------------------------------------------------- */
+
+namespace testing {
+
+/** What goes on in a store for tests until this is destroyed: a lock that another client holds, or
+    requests that fail. */
+class [[nodiscard]] effect
+    : public detail::owner<leasehold_testing_effect, leasehold_testing_effect_free> {
+public:
+    static effect adopt(leasehold_testing_effect *handle) noexcept { return effect{handle}; }
+
+private:
+    explicit effect(leasehold_testing_effect *handle) noexcept : owner{handle} {}
+};
+
+/**
+ * A store in the memory of this process, for the tests of a program, and the controls of a test. All
+ * clients that open its url() exclude each other, as on a server. A control that is called mistakenly
+ * throws LEASEHOLD_ERR_BAD_ARGUMENT, such as lose() of a lock that no client holds. Names are those of
+ * the store: with the prefix of the client, if it has one.
+ *
+ *     leasehold::testing::memory memory;
+ *     const leasehold::client client{memory.url()}; // what your program does
+ *     const auto busy = memory.busy("orders:42");   // another client holds it
+ */
+class memory : public detail::owner<leasehold_testing_memory, leasehold_testing_memory_free> {
+public:
+    /** A store that no other test has. */
+    memory();
+    /** The store of this name in this process: for a program whose URL stands in a file. */
+    explicit memory(std::string_view name);
+
+    /** What a program opens, in this process. Options may follow, such as "?io_timeout=50ms". */
+    std::string url() const { return leasehold_testing_memory_url(handle()); }
+    /** A client on this store. */
+    leasehold::client client() const { return leasehold::client{url()}; }
+
+    /** Ends the lease of the holder, as if its ttl had run out. When this returns, it has been told. */
+    void lose(std::string_view name) const;
+    /** Holds the lock as another client would, until the effect is destroyed. */
+    effect busy(std::string_view name) const;
+    /** Fails the next request of a call with this status; a call may try again. */
+    void fail_next(leasehold_status status) const;
+    /** Fails every request of a call with this status, until the effect is destroyed. */
+    effect failing(leasehold_status status) const;
+    /** The store answers nothing, neither calls nor renewals, until resume(). */
+    void pause() const;
+    /** The store answers again. So does one whose object is destroyed. */
+    void resume() const;
+    /** Moves the clock of the store forward, so that leases expire. That of the client stays. */
+    void advance(time_span by) const;
+    /** The names of the locks that are held, in the order of their bytes, also by busy(). */
+    std::vector<std::string> held() const;
+    /** Whether a client holds the lock. */
+    bool is_held(std::string_view name) const;
+};
+
+} // namespace testing
+
 /* ---- Durations, versions, handles ------------------------------------------------------------ */
 
 /** Parses a duration such as "250ms", "10s", "1.5s", "5m", "1h30m", "1d" or "0". */
@@ -1481,6 +1540,65 @@ inline void set_log(log_function function, log_level from) {
                 static_cast<leasehold_log_level>(ends ? log_level::off : from));
     former = std::exchange(target.function, std::move(next));
 }
+
+/* ---- a store for tests ---- */
+
+namespace testing {
+
+inline memory::memory()
+    : owner{detail::get<leasehold_testing_memory *>(leasehold_testing_memory_open, nullptr,
+                                                    std::size_t{0})} {}
+
+// NULL would be no name, and an empty std::string_view may have it.
+inline memory::memory(std::string_view name)
+    : owner{detail::get<leasehold_testing_memory *>(leasehold_testing_memory_open,
+                                                    name.empty() ? "" : name.data(), name.size())} {
+}
+
+inline void memory::lose(std::string_view name) const {
+    detail::ask(leasehold_testing_memory_lose, handle(), name.data(), name.size());
+}
+
+inline effect memory::busy(std::string_view name) const {
+    return effect::adopt(detail::get<leasehold_testing_effect *>(
+        leasehold_testing_memory_busy, handle(), name.data(), name.size()));
+}
+
+inline void memory::fail_next(leasehold_status status) const {
+    detail::ask(leasehold_testing_memory_fail_next, handle(), status);
+}
+
+inline effect memory::failing(leasehold_status status) const {
+    return effect::adopt(detail::get<leasehold_testing_effect *>(leasehold_testing_memory_failing,
+                                                                 handle(), status));
+}
+
+inline void memory::pause() const { detail::ask(leasehold_testing_memory_pause, handle()); }
+
+inline void memory::resume() const { detail::ask(leasehold_testing_memory_resume, handle()); }
+
+inline void memory::advance(time_span by) const {
+    detail::ask(leasehold_testing_memory_advance_ms, handle(), by.ms());
+}
+
+inline std::vector<std::string> memory::held() const {
+    const std::unique_ptr<leasehold_testing_names, detail::freeing<leasehold_testing_names_free>>
+        names{detail::get<leasehold_testing_names *>(leasehold_testing_memory_held, handle())};
+    std::vector<std::string> held;
+    for (std::size_t i = 0; i < leasehold_testing_names_count(names.get()); ++i) {
+        std::size_t length = 0;
+        const char *name = leasehold_testing_names_get(names.get(), i, &length);
+        held.emplace_back(name, length);
+    }
+    return held;
+}
+
+inline bool memory::is_held(std::string_view name) const {
+    const auto names = held();
+    return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+} // namespace testing
 
 /* ---- durations ---- */
 

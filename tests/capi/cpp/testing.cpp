@@ -3,6 +3,7 @@
 #include "check.hpp"
 
 #include <atomic>
+#include <memory>
 #include <optional>
 #include <thread>
 #include <type_traits>
@@ -100,7 +101,7 @@ TEST(an_effect_lasts_until_it_is_destroyed_also_where_it_was_moved) {
 }
 
 TEST(a_paused_store_answers_nobody_until_it_is_resumed_or_destroyed) {
-    std::optional<memory> store{std::in_place};
+    auto store = std::make_unique<memory>();
     const leasehold::client hasty{store->url() + "?io_timeout=60ms"};
     store->pause();
     THROWS(LEASEHOLD_ERR_NO_ANSWER, hasty.ping());

@@ -57,6 +57,6 @@ struct methods {
 #define METHODS(table) {table, sizeof table / sizeof *table}
 
 extern const struct methods client_methods, lock_methods, wait_methods, lease_methods,
-    event_methods;
+    event_methods, testing_methods;
 
 #endif

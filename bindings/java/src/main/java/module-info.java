@@ -6,9 +6,12 @@
 @SuppressWarnings({"requires-automatic", "requires-transitive-automatic"})
 module dev.leasehold {
     exports dev.leasehold;
+    exports dev.leasehold.junit;
     exports dev.leasehold.micrometer;
     // For Fences alone: who has no database needs none of it.
     requires static transitive java.sql;
+    // For dev.leasehold.junit alone.
+    requires static transitive org.junit.jupiter.api;
     // For its binder alone.
     requires static transitive micrometer.core;
 }

@@ -151,6 +151,29 @@ final class Native {
 
     static native void abandonLease(long lease);
 
+    // testing.c
+    static native long openMemory(byte[] name);
+
+    static native byte[] memoryUrl(long memory);
+
+    static native void loseHeld(long memory, byte[] name);
+
+    static native long makeBusy(long memory, byte[] name);
+
+    static native void failNext(long memory, int status);
+
+    static native long failing(long memory, int status);
+
+    static native void pauseMemory(long memory, boolean paused);
+
+    static native void advanceMemory(long memory, long byMs);
+
+    static native byte[][] heldNames(long memory);
+
+    static native void freeMemory(long memory);
+
+    static native void freeEffect(long effect);
+
     // events.c
     static native byte[] nextEvent(long events, long waitMs, long[] figures, byte[][] detail);
 

@@ -185,6 +185,30 @@ impl Config {
         url::parse(&urls.iter().map(U::as_ref).collect::<Vec<_>>())
     }
 
+    /// Reads the settings of a client of the crate [`redis`](::redis) that the program has already: address,
+    /// database, user and password, and whether to use TLS. Leasehold opens connections of its own. The
+    /// settings of TCP and of the protocol are not borrowed.
+    ///
+    /// ```
+    /// use leasehold::Config;
+    ///
+    /// let cache = redis::Client::open("redis://app:secret@cache/2").unwrap();
+    /// let config = Config::from_redis(cache.get_connection_info())?.prefix("shop:");
+    /// assert_eq!(config.display_store(), "redis://cache:6379/2");
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    ///
+    /// The crate must have the version that Leasehold has: 1. Sentinels and a Cluster have a URL of their own.
+    ///
+    /// # Errors
+    /// [`ErrorKind::BadArgument`]: TLS that does not verify the server, certificates in memory, a user
+    /// without a password.
+    pub fn from_redis(settings: &::redis::ConnectionInfo) -> Result<Config, Error> {
+        let config = Config::new(StoreConfig::Redis(Box::new(RedisConfig::borrowed(settings)?)));
+        config.check()?;
+        Ok(config)
+    }
+
     pub(crate) fn new(store: StoreConfig) -> Config {
         Config {
             guard_data_loss: matches!(store, StoreConfig::Quorum(_)),

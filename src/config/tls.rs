@@ -2,6 +2,9 @@
 
 use std::path::PathBuf;
 
+use super::bad;
+use crate::error::Error;
+
 /// Files that TLS needs; without any, the system's certificate authorities are trusted.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct TlsConfig {
@@ -11,6 +14,29 @@ pub(crate) struct TlsConfig {
     #[cfg(any(feature = "mysql", feature = "postgres"))]
     pub(crate) trust: Trust,
     pub(crate) words: &'static TlsWords,
+}
+
+impl TlsConfig {
+    /// Without any files, for the strictest check of certificates.
+    pub(super) fn new(words: &'static TlsWords) -> TlsConfig {
+        TlsConfig {
+            ca: None,
+            cert: None,
+            key: None,
+            #[cfg(any(feature = "mysql", feature = "postgres"))]
+            trust: Trust::Host,
+            words,
+        }
+    }
+}
+
+/// # Errors
+/// [`ErrorKind::BadArgument`](crate::ErrorKind::BadArgument): this library has no TLS, which `what` needs.
+pub(super) fn check_built(what: &str) -> Result<(), Error> {
+    match cfg!(feature = "tls") {
+        true => Ok(()),
+        false => Err(bad(format!("{what} needs leasehold built with its feature 'tls'"))),
+    }
 }
 
 /// Which certificates of a server will do.

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod borrowed;
 mod breaking;
 mod closing;
 mod counting;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use super::{Parts, text};
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 use crate::config::Trust;
+use crate::config::tls::check_built;
 use crate::config::{TlsConfig, TlsWords, bad};
 use crate::error::Error;
 
@@ -63,19 +64,5 @@ pub(super) fn files(parts: &mut Parts<'_>, words: &'static TlsWords) -> Result<T
     if cert.is_some() != key.is_some() {
         return Err(bad(format!("'{}' and '{}' go together", words.cert, words.key)));
     }
-    Ok(TlsConfig {
-        ca,
-        cert,
-        key,
-        #[cfg(any(feature = "mysql", feature = "postgres"))]
-        trust: Trust::Host,
-        words,
-    })
-}
-
-fn check_built(what: &str) -> Result<(), Error> {
-    match cfg!(feature = "tls") {
-        true => Ok(()),
-        false => Err(bad(format!("{what} needs leasehold built with its feature 'tls'"))),
-    }
+    Ok(TlsConfig { ca, cert, key, ..TlsConfig::new(words) })
 }

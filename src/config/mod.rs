@@ -1,5 +1,6 @@
 //! Limits, defaults, and how a client is set up. Everything is checked once, before it is used.
 
+mod borrowed;
 mod check;
 mod credentials;
 pub mod defaults;

@@ -93,6 +93,9 @@ pub mod command;
 #[cfg(feature = "testing")]
 pub mod testing;
 
+// One leader among candidates, over a lock.
+mod election;
+
 // What programs call: a client opens a store, a lock tries and waits, a lease is a holder's turn.
 mod client;
 mod lease;
@@ -140,6 +143,7 @@ mod explore;
 
 pub use client::{Client, Listing};
 pub use config::{Config, Credentials, Endpoint, URL_VARIABLE, defaults, limits};
+pub use election::{Election, ElectionState, Leadership, Term, TermEnd};
 pub use error::{Error, ErrorKind};
 pub use events::{Event, EventKind, Events, LossReason};
 #[cfg(feature = "examine")]

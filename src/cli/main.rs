@@ -2,6 +2,7 @@
 
 mod breaking;
 mod doctor;
+mod elect;
 mod exit;
 mod init;
 mod local_time;
@@ -32,6 +33,7 @@ use exit::{Failure, USAGE};
     after_help = "Examples:\n  \
         leasehold run nightly -- ./backup.sh\n  \
         leasehold run --wait 5s stock:sku-17 -- sh -c './charge --fence \"$LEASEHOLD_FENCE\"'\n  \
+        leasehold elect collector -- ./collect\n  \
         leasehold show nightly\n  \
         leasehold ls 'stock:*'\n  \
         leasehold watch nightly\n  \
@@ -53,6 +55,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Run(run::Args),
+    Elect(elect::Args),
     Show(show::Args),
     Ls(ls::Args),
     Watch(watch::Args),
@@ -117,6 +120,7 @@ fn main() -> ExitCode {
     listen_to_the_log(cli.verbose);
     let result = match cli.command {
         Command::Run(args) => run::main(&args),
+        Command::Elect(args) => elect::main(&args),
         Command::Show(args) => show::main(&args),
         Command::Ls(args) => ls::main(&args),
         Command::Watch(args) => watch::main(&args),

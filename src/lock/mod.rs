@@ -264,6 +264,10 @@ impl Lock {
         self.keepers.reopens()
     }
 
+    pub(crate) fn ttl_of(&self) -> Duration {
+        self.ttl
+    }
+
     pub(crate) fn check_name(&self) -> Result<(), Error> {
         check_name(&self.keepers.config.prefix, &self.name)
     }

@@ -5,6 +5,7 @@
 mod command;
 mod doctor;
 mod each;
+mod elect;
 mod listing;
 mod metrics;
 mod mistaken;

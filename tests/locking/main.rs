@@ -6,6 +6,7 @@ mod borrowed;
 mod breaking;
 mod closing;
 mod counting;
+mod election;
 mod events;
 mod exclusion;
 mod fences;

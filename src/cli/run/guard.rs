@@ -7,8 +7,8 @@ use std::process::ExitStatus;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use leasehold::command::plain;
-use leasehold::{EventKind, Events, Lease};
+use leasehold::command::{Limits, plain};
+use leasehold::{EventKind, Events, Lease, Term};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
@@ -30,8 +30,44 @@ pub(super) fn now() -> Duration {
     clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME).map_or(Duration::ZERO, Duration::from)
 }
 
+/// What the command runs under.
+pub(crate) trait Held {
+    fn name(&self) -> &[u8];
+    fn fence(&self) -> u64;
+    /// The validity that remains.
+    fn left(&self) -> Duration;
+}
+
+impl Held for Lease {
+    fn name(&self) -> &[u8] {
+        self.name()
+    }
+
+    fn fence(&self) -> u64 {
+        self.fence()
+    }
+
+    fn left(&self) -> Duration {
+        self.remaining()
+    }
+}
+
+impl Held for Term {
+    fn name(&self) -> &[u8] {
+        self.name()
+    }
+
+    fn fence(&self) -> u64 {
+        self.fence()
+    }
+
+    fn left(&self) -> Duration {
+        self.remaining()
+    }
+}
+
 pub(super) struct Guard<'a> {
-    pub(super) lease: &'a Lease,
+    pub(super) lease: &'a dyn Held,
     pub(super) events: &'a Events,
     pub(super) signals: &'a Signals,
     pub(super) terminal: Option<&'a Terminal>,
@@ -41,33 +77,16 @@ pub(super) struct Guard<'a> {
     pub(super) seen: Seen,
 }
 
-/// When a lease that is not renewed ends the command, in validity that remains.
-#[derive(Clone, Copy)]
-pub(super) struct Limits {
-    grace: Duration,
-    /// SIGTERM from here on.
-    term: Duration,
-    /// SIGKILL from here on, so that the command is gone when validity ends.
-    kill: Duration,
-}
-
-impl Limits {
-    /// A lease is at risk when less than a third of its ttl remains. A long one leaves the store
-    /// more time to come back: all but what the command needs to end in.
-    pub(super) fn new(ttl: Duration, grace: Duration) -> Limits {
-        let kill = (ttl / 10).min(Duration::from_millis(500));
-        Limits { grace, term: (ttl / 3).min(grace.saturating_add(kill)), kill }
-    }
-}
-
-pub(super) struct Finished {
-    pub(super) status: ExitStatus,
+pub(crate) struct Finished {
+    pub(crate) status: ExitStatus,
     /// It was told to end, because of the lease.
-    pub(super) told: bool,
+    pub(crate) told: bool,
     /// The user knows what became of the lease, and by whom it was broken if it was.
-    pub(super) explained: bool,
+    pub(crate) explained: bool,
     /// By ^C, which the terminal sends to the foreground only.
-    pub(super) interrupted: bool,
+    pub(crate) interrupted: bool,
+    /// We were told to end, and have told the command.
+    pub(crate) stopped: bool,
 }
 
 /// What has happened to the command so far.
@@ -80,6 +99,7 @@ pub(super) struct Seen {
     /// A SIGINT was passed on by us.
     passed_on: bool,
     interrupted: bool,
+    stopped: bool,
     status: Option<ExitStatus>,
     telling: Vec<JoinHandle<()>>,
 }
@@ -116,12 +136,12 @@ impl Guard<'_> {
     }
 
     fn look_at_lease(&mut self) {
-        let left = self.lease.remaining();
+        let left = self.lease.left();
         let limits = self.limits;
         let grace_over = self.seen.told.is_some_and(|told| now() >= told + limits.grace);
         if left <= limits.kill || grace_over {
             self.kill(None);
-        } else if left <= limits.term && self.seen.told.is_none() {
+        } else if left <= limits.stop && self.seen.told.is_none() {
             self.seen.told = Some(now());
             self.child.signal(Signal::SIGTERM);
             // One that is stopped would not hear of it.
@@ -139,7 +159,7 @@ impl Guard<'_> {
         self.child.signal(Signal::SIGKILL);
         self.seen.told.get_or_insert_with(now);
         match why {
-            None if self.lease.is_valid() => {
+            None if !self.lease.left().is_zero() => {
                 self.tell("is at risk, and the command did not end in time; killing it");
                 self.seen.explained = true;
             }
@@ -164,17 +184,16 @@ impl Guard<'_> {
     fn finished(&self) -> Option<Finished> {
         let told = self.seen.told.is_some();
         let over = !told || self.seen.killed || !self.child.group_lives();
-        let interrupted = self.seen.interrupted;
-        let explained = self.seen.explained;
-        let finished = |status| Finished { status, told, explained, interrupted };
+        let Seen { interrupted, explained, stopped, .. } = self.seen;
+        let finished = |status| Finished { status, told, explained, interrupted, stopped };
         self.seen.status.filter(|_| over).map(finished)
     }
 
     /// How long there is nothing to do unless something happens.
     fn next(&self) -> Duration {
-        let left = self.lease.remaining();
+        let left = self.lease.left();
         let next = match self.seen.told {
-            None => left.saturating_sub(self.limits.term),
+            None => left.saturating_sub(self.limits.stop),
             Some(_) if self.seen.killed => LOOK,
             Some(_) => LOOK.min(left.saturating_sub(self.limits.kill)),
         };
@@ -197,6 +216,8 @@ impl Guard<'_> {
             Signal::SIGCONT => self.go_on(),
             signal => {
                 self.seen.passed_on |= signal == Signal::SIGINT;
+                self.seen.stopped |=
+                    matches!(signal, Signal::SIGINT | Signal::SIGQUIT | Signal::SIGTERM);
                 self.child.signal(signal);
             }
         }
@@ -255,22 +276,5 @@ impl Guard<'_> {
             terminal.give(self.child.group);
         }
         self.child.signal(Signal::SIGCONT);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_command_has_its_grace_and_is_gone_before_validity_ends() {
-        let limits = |ttl, grace| {
-            let limits = Limits::new(Duration::from_millis(ttl), Duration::from_millis(grace));
-            (limits.term.as_millis(), limits.kill.as_millis())
-        };
-        assert_eq!(limits(30_000, 10_000), (10_000, 500));
-        assert_eq!(limits(2_000, 10_000), (666, 200));
-        assert_eq!(limits(24 * 3_600_000, 10_000), (10_500, 500));
-        assert_eq!(limits(30_000, 0), (500, 500));
     }
 }

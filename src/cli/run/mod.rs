@@ -5,13 +5,13 @@ mod guard;
 mod progress;
 mod terminal;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, IsTerminal};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use leasehold::command::{note_run, parse_duration, plain};
+use leasehold::command::{Limits, note_run, parse_duration, plain};
 use leasehold::{Client, Error, ErrorKind, Events, Lease, Lock, Run, WaitMode, limits};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::getpgrp;
@@ -20,9 +20,10 @@ use crate::exit::{self, Failure, LOST, say};
 use crate::signals::{self, Signals};
 use crate::store::Store;
 use child::Child;
-use guard::{Finished, Guard, Limits, Seen, now};
-use progress::Progress;
-use terminal::Terminal;
+pub(crate) use guard::{Finished, Held};
+use guard::{Guard, Seen, now};
+pub(crate) use progress::Progress;
+pub(crate) use terminal::Terminal;
 
 /// Run a command while holding a lock
 #[derive(clap::Args)]
@@ -137,7 +138,7 @@ impl Args {
 }
 
 /// How all of it ends.
-enum End {
+pub(crate) enum End {
     Exit(u8),
     /// ^C ended the wait; our whole job got it.
     InterruptedWait,
@@ -146,15 +147,43 @@ enum End {
     InterruptedCommand,
 }
 
+impl End {
+    /// A signal ended the wait.
+    pub(crate) fn of_wait(signal: Signal, terminal: Option<&Terminal>) -> End {
+        match signal {
+            Signal::SIGINT if terminal.is_some_and(Terminal::is_ours) => End::InterruptedWait,
+            signal => End::Exit(exit::of_signal(signal)),
+        }
+    }
+}
+
+/// A command that runs under a lock.
+pub(crate) struct Job<'a> {
+    pub(crate) name: &'a OsStr,
+    pub(crate) command: &'a [OsString],
+    pub(crate) limits: Limits,
+}
+
 pub(crate) fn main(args: &Args) -> Result<u8, Failure> {
+    with_client(&args.store, &args.command, |client, signals, terminal| {
+        run(args, client, signals, terminal)
+    })
+}
+
+/// Opens the store, does the work, and ends as that did.
+pub(crate) fn with_client(
+    store: &Store,
+    command: &[OsString],
+    work: impl FnOnce(&Client, &Signals, Option<&Terminal>) -> Result<End, Failure>,
+) -> Result<u8, Failure> {
     // First of all: the client starts threads.
     let signals = Signals::watch().map_err(|error| Failure::system("signals", error))?;
     // Without its arguments, which may hold a password.
-    let program = args.command.first().and_then(|word| Path::new(word).file_name());
+    let program = command.first().and_then(|word| Path::new(word).file_name());
     let program = program.unwrap_or_default().to_string_lossy();
-    let client = Client::with_config(args.store.config()?.program(program))?;
+    let client = Client::with_config(store.config()?.program(program))?;
     let terminal = Terminal::open();
-    let end = run(args, &client, &signals, terminal.as_ref());
+    let end = work(&client, &signals, terminal.as_ref());
     // Sends what is still owed to the store; it can only say that it had been closed already.
     let _ = client.close();
     match end? {
@@ -186,10 +215,7 @@ fn run(
             }
             return Ok(End::Exit(args.conflict_exit_code));
         }
-        Taken::Ended(Signal::SIGINT) if terminal.is_some_and(Terminal::is_ours) => {
-            return Ok(End::InterruptedWait);
-        }
-        Taken::Ended(signal) => return Ok(End::Exit(exit::of_signal(signal))),
+        Taken::Ended(signal) => return Ok(End::of_wait(signal, terminal)),
     };
     let taken = now();
     let mut run = Run { began: SystemTime::now(), ended: None, exit_status: None };
@@ -197,7 +223,9 @@ fn run(
         // Known before it begins, so that one whose machine dies is known, too.
         note_run(client, run, interval)?;
     }
-    let finished = guarded(args, &lease, &events, signals, terminal)?;
+    let limits = Limits::new(args.ttl(), args.grace);
+    let job = Job { name: &args.name, command: &args.command, limits };
+    let finished = guarded(&job, &lease, &events, signals, terminal)?;
     let left = args.once_per.map(|interval| (taken + interval).saturating_sub(now()));
     let over = match left {
         Some(left) if left >= limits::MIN_TTL => {
@@ -277,7 +305,7 @@ fn relied_on(lease: Lease) -> Result<Lease, Error> {
 }
 
 /// Does what the signals say that have arrived during a wait, up to one that ends it.
-fn end_of_wait(signals: &Signals, progress: &Progress) -> Option<Signal> {
+pub(crate) fn end_of_wait(signals: &Signals, progress: &Progress) -> Option<Signal> {
     while let Some(signal) = signals.read() {
         match signal {
             Signal::SIGTSTP => progress.hide_during(signals::suspend),
@@ -289,20 +317,20 @@ fn end_of_wait(signals: &Signals, progress: &Progress) -> Option<Signal> {
 }
 
 /// Runs the command to its end. A failure means that it did not run; the lease is given back.
-fn guarded(
-    args: &Args,
-    lease: &Lease,
+pub(crate) fn guarded(
+    job: &Job<'_>,
+    lease: &dyn Held,
     events: &Events,
     signals: &Signals,
     terminal: Option<&Terminal>,
 ) -> Result<Finished, Failure> {
     let variables = [
-        ("LEASEHOLD_NAME", args.name.clone()),
+        ("LEASEHOLD_NAME", job.name.to_owned()),
         ("LEASEHOLD_FENCE", lease.fence().to_string().into()),
     ];
     let in_front = terminal.filter(|terminal| terminal.is_wanted());
-    let mut child = Child::spawn(&args.command, variables, signals, in_front).map_err(|error| {
-        Failure { code: exit::of_spawn(&error), message: not_run(args, &error) }
+    let mut child = Child::spawn(job.command, variables, signals, in_front).map_err(|error| {
+        Failure { code: exit::of_spawn(&error), message: not_run(job.command, &error) }
     })?;
     let guard = Guard {
         lease,
@@ -311,7 +339,7 @@ fn guarded(
         terminal,
         child: &mut child,
         in_front: in_front.is_some(),
-        limits: Limits::new(args.ttl(), args.grace),
+        limits: job.limits,
         seen: Seen::default(),
     };
     guard.watch().map_err(|error| {
@@ -321,13 +349,13 @@ fn guarded(
 }
 
 /// Why the command could not be started, and what to type instead.
-fn not_run(args: &Args, error: &io::Error) -> String {
-    let program = args.command.first().map_or_else(String::new, |word| plain(word.as_bytes()));
+fn not_run(command: &[OsString], error: &io::Error) -> String {
+    let program = command.first().map_or_else(String::new, |word| plain(word.as_bytes()));
     let said = format!("cannot run '{program}': {error}");
     if error.kind() != io::ErrorKind::NotFound {
         return said;
     }
-    if let [line] = &args.command[..]
+    if let [line] = command
         && let Some(line) = line.to_str().filter(|line| !line.contains(char::is_control))
         && line.contains([' ', ';', '|', '&', '<', '>', '$', '*', '='])
     {

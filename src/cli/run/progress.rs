@@ -18,14 +18,14 @@ const FIRST: Duration = Duration::from_millis(500);
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// One line on standard error while this lives, if that is a terminal.
-pub(super) struct Progress {
+pub(crate) struct Progress {
     line: ProgressBar,
     /// Dropped with this, which ends the thread that draws.
     _alive: Sender<()>,
 }
 
 impl Progress {
-    pub(super) fn start(client: &Client, lock: &Lock) -> Progress {
+    pub(crate) fn start(client: &Client, lock: &Lock) -> Progress {
         let line = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
         // The style is a constant that can be read; one that could not would be the default.
         if let Ok(style) = ProgressStyle::with_template("{wide_msg}") {

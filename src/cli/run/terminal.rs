@@ -7,7 +7,7 @@ use nix::sys::stat::{SFlag, fstat};
 use nix::sys::termios::{SetArg, Termios, tcgetattr, tcsetattr};
 use nix::unistd::{Pid, getpgrp, tcgetpgrp, tcsetpgrp};
 
-pub(super) struct Terminal {
+pub(crate) struct Terminal {
     pub(super) tty: File,
     ours: Pid,
     /// How the terminal was set before the command had it.

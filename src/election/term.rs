@@ -1,0 +1,310 @@
+//! A term: the time for which one candidate leads, and how it ends.
+
+use std::fmt;
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::Duration;
+
+use super::candidate::Candidate;
+use super::limits::Limits;
+use crate::clock::Deadline;
+use crate::error::{Error, ErrorKind};
+use crate::events::{Event, EventKind, LossReason};
+use crate::fork::Birth;
+use crate::lease::Lease;
+use crate::said::say;
+use crate::sync::{Condvar, Mutex, MutexGuard};
+
+/// How often a term looks at its lease. Only a client that is closed, and a machine that was
+/// suspended, end a term that nothing else tells.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Why a term has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum TermEnd {
+    /// The candidate resigned, or its election was stopped.
+    Resigned,
+    /// The lease could not be renewed, and only what the work needs to stop in is left.
+    AtRisk,
+    /// The lease was lost. `Expired` is also the end of a client that was closed.
+    Lost(LossReason),
+}
+
+impl TermEnd {
+    /// As the log calls it.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            TermEnd::Resigned => "resigned",
+            TermEnd::AtRisk => "at_risk",
+            TermEnd::Lost(reason) => reason.word(),
+        }
+    }
+}
+
+/// What has become of a candidate, as [`Election::on_change`](super::Election::on_change) is told.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum Leadership {
+    /// It was elected.
+    Elected {
+        /// The fence of its term.
+        fence: u64,
+    },
+    /// It leads no longer, and its work is told to stop.
+    Ended {
+        /// The fence of its term.
+        fence: u64,
+        /// Why.
+        why: TermEnd,
+    },
+}
+
+pub(super) type OnChange = Arc<dyn Fn(Leadership) + Send + Sync>;
+
+/// One turn of leading, from [`Election::stand`](super::Election::stand) or in the hands of the work
+/// of [`run_as_leader`](super::Election::run_as_leader). Dropping it resigns.
+///
+/// A term ends before its lease does: when only as much validity is left as the work
+/// [needs to stop](super::Election::grace). A term that has ended does not begin again, even if the
+/// lease could be renewed after all. The lock stays held until the term is dropped or resigned, so no
+/// other candidate is elected while the work still stops, unless validity ends before.
+#[must_use = "a term that is dropped is resigned at once"]
+pub struct Term {
+    inner: Arc<Inner>,
+}
+
+pub(super) struct Inner {
+    name: Arc<[u8]>,
+    fence: u64,
+    limits: Limits,
+    birth: Birth,
+    state: Mutex<State>,
+    changed: Condvar,
+    candidate: Arc<Candidate>,
+    on_change: Option<OnChange>,
+}
+
+struct State {
+    /// None: it was resigned.
+    lease: Option<Lease>,
+    end: Option<TermEnd>,
+    loss: Option<Event>,
+    /// `on_change` has been told of the end, or is being told.
+    is_told: bool,
+}
+
+impl State {
+    fn left(&self) -> Duration {
+        self.lease.as_ref().map_or(Duration::ZERO, Lease::remaining)
+    }
+}
+
+impl Term {
+    /// Fails if nobody would watch over the lease; then it is released.
+    pub(super) fn begin(
+        lease: Lease,
+        limits: Limits,
+        candidate: &Arc<Candidate>,
+        on_change: Option<OnChange>,
+    ) -> Result<Term, Error> {
+        let (name, fence) = (Arc::from(lease.name()), lease.fence());
+        let state = State { lease: Some(lease), end: None, loss: None, is_told: false };
+        let inner = Arc::new(Inner {
+            name,
+            fence,
+            limits,
+            birth: Birth::here(),
+            state: Mutex::new(state),
+            changed: Condvar::default(),
+            candidate: Arc::clone(candidate),
+            on_change,
+        });
+        let term = Term { inner };
+        let inner = &term.inner;
+        let theirs = Arc::downgrade(inner);
+        let lost = move |event: Event| theirs.upgrade().into_iter().for_each(|it| it.lost(&event));
+        inner.state.lock().lease.as_ref().map_or(Ok(()), |lease| lease.on_lost(lost))?;
+        say!(Info, "elected", lock = &*inner.name, fence = fence);
+        inner.tell(Leadership::Elected { fence });
+        candidate.leads(inner);
+        let watched = Arc::clone(inner);
+        let watching = thread::Builder::new().name("leasehold-term".to_owned());
+        watching
+            .spawn(move || watched.watch())
+            .map_err(|error| Error::new(ErrorKind::Exhausted, format!("a thread: {error}")))?;
+        Ok(term)
+    }
+
+    /// The fencing token of this term: larger than that of every earlier leader. Send it with each
+    /// write, and let the resource reject a smaller one.
+    pub fn fence(&self) -> u64 {
+        self.inner.fence
+    }
+
+    /// The name of the election.
+    pub fn name(&self) -> &[u8] {
+        &self.inner.name
+    }
+
+    /// For how long no other candidate can be elected, by this lease; zero once it is over. Sends no
+    /// request.
+    pub fn remaining(&self) -> Duration {
+        if self.inner.birth.is_here() { self.inner.state.lock().left() } else { Duration::ZERO }
+    }
+
+    /// Whether the work may go on. Sends no request.
+    pub fn is_leader(&self) -> bool {
+        self.end().is_none()
+    }
+
+    /// Why the term has ended; `None` while it lasts. Sends no request.
+    pub fn end(&self) -> Option<TermEnd> {
+        self.inner.end()
+    }
+
+    /// The event of the loss, if the lease was lost: its detail says who broke the lock, for example.
+    pub fn loss(&self) -> Option<Event> {
+        if self.inner.birth.is_here() { self.inner.state.lock().loss.clone() } else { None }
+    }
+
+    /// Sleeps until the term ends, for `limit` at most, and returns whether it has ended. So work
+    /// that does something at intervals stops at once when it has to.
+    pub fn ended_within(&self, limit: Duration) -> bool {
+        self.inner.ended_within(limit)
+    }
+
+    /// Ends the term: releases the lock, and waits until the store confirms it. Another candidate is
+    /// elected then.
+    ///
+    /// # Errors
+    /// As for [`Lease::release`]: [`ErrorKind::Lost`] if another candidate may have led before.
+    pub fn resign(self) -> Result<(), Error> {
+        self.inner.close().map_or(Ok(()), Lease::release)
+    }
+}
+
+impl Inner {
+    fn lost(&self, event: &Event) {
+        let EventKind::Lost(reason) = event.kind else { return };
+        let mut state = self.state.lock();
+        state.loss.get_or_insert_with(|| event.clone());
+        state.end.get_or_insert(TermEnd::Lost(reason));
+        self.told(state);
+    }
+
+    /// Tells the work to stop, as long as nothing else has ended the term.
+    pub(super) fn ask_to_stop(&self) {
+        let mut state = self.state.lock();
+        state.end.get_or_insert(TermEnd::Resigned);
+        self.told(state);
+    }
+
+    /// As much as is known without a thread that looks.
+    fn end(&self) -> Option<TermEnd> {
+        if !self.birth.is_here() {
+            return Some(TermEnd::Lost(LossReason::NotRenewed));
+        }
+        self.look(&mut self.state.lock())
+    }
+
+    fn look(&self, state: &mut State) -> Option<TermEnd> {
+        let left = state.left();
+        if state.end.is_none() && left <= self.limits.stop {
+            let is_over = left.is_zero();
+            let lost = TermEnd::Lost(LossReason::Expired);
+            state.end = Some(if is_over { lost } else { TermEnd::AtRisk });
+        }
+        state.end
+    }
+
+    pub(super) fn ended_within(&self, limit: Duration) -> bool {
+        let deadline = Deadline::after(limit);
+        loop {
+            if self.end().is_some() {
+                return true;
+            }
+            let state = self.state.lock();
+            let left = deadline.left();
+            if left.is_zero() || state.end.is_some() {
+                return state.end.is_some();
+            }
+            let next = state.left().saturating_sub(self.limits.stop);
+            drop(self.changed.wait_for(state, left.min(next)));
+        }
+    }
+
+    /// Until the term has ended, and those are told who want to know.
+    fn watch(&self) {
+        let mut state = self.state.lock();
+        while self.look(&mut state).is_none() {
+            let left = state.left().saturating_sub(self.limits.stop);
+            state = self.changed.wait_for(state, left.min(LOOK));
+        }
+        self.told(state);
+    }
+
+    /// Wakes those who wait for the end, and calls `on_change` once.
+    fn told(&self, mut state: MutexGuard<'_, State>) {
+        let Some(why) = state.end else { return };
+        let is_first = !std::mem::replace(&mut state.is_told, true);
+        drop(state);
+        self.changed.notify_all();
+        if is_first {
+            let fence = self.fence;
+            say!(Info, "leadership-ended", lock = &*self.name, fence = fence, why = why.word());
+            self.tell(Leadership::Ended { fence, why });
+        }
+    }
+
+    fn tell(&self, what: Leadership) {
+        if let Some(call) = &self.on_change {
+            call(what);
+        }
+    }
+
+    /// Whether the work runs although the lease has ended.
+    pub(super) fn is_overdue(&self) -> bool {
+        let state = self.state.lock();
+        state.lease.as_ref().is_some_and(|lease| !lease.is_valid())
+    }
+
+    pub(super) fn is_leader(&self) -> bool {
+        self.end().is_none()
+    }
+
+    pub(super) fn fence(&self) -> u64 {
+        self.fence
+    }
+
+    /// Ends the term and hands out its lease, if that was not done.
+    fn close(&self) -> Option<Lease> {
+        if !self.birth.is_here() {
+            return None;
+        }
+        let lease = self.state.lock().lease.take();
+        if lease.is_some() {
+            self.candidate.led(self);
+            self.ask_to_stop();
+        }
+        lease
+    }
+}
+
+impl Drop for Term {
+    fn drop(&mut self) {
+        // On a client that a forked child inherited, the lease is leaked: it is the parent's.
+        drop(self.inner.close());
+    }
+}
+
+impl fmt::Debug for Term {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Term")
+            .field("name", &self.inner.name.escape_ascii().to_string())
+            .field("fence", &self.inner.fence)
+            .finish_non_exhaustive()
+    }
+}
+
+pub(super) type Current = Weak<Inner>;

@@ -45,7 +45,11 @@ leasehold show NAME tells who leads. leasehold break NAME ends the leadership.
 
 Exit status: the command's own; 128+n if signal n ended it or the wait; 64 usage;
 69 the store failed for good; 75 the lock was lost when the command ended; 126 the
-command cannot be executed; 127 it was not found."
+command cannot be executed; 127 it was not found.
+
+Examples:
+  leasehold elect collector -- ./collect
+  leasehold elect --ttl 15s --stand-again scheduler -- ./scheduler"
 )]
 pub(crate) struct Args {
     /// How soon another node is elected if this machine dies; 100ms to 366d

@@ -2,6 +2,7 @@
 
 mod candidate;
 mod limits;
+mod rest;
 mod term;
 
 use std::fmt;
@@ -119,7 +120,8 @@ impl Election {
     }
 
     /// Calls `call` when this candidate is elected, on the thread that stands, and when its leadership
-    /// ends, on whichever thread notices. It must be quick. It may resign or stop the election.
+    /// ends, on whichever thread notices. Why a lease was lost may be known up to a second later than that
+    /// it was: the call comes then. It must be quick. It may resign or stop the election.
     pub fn on_change(mut self, call: impl Fn(Leadership) + Send + Sync + 'static) -> Election {
         self.on_change = Some(Arc::new(call));
         self
@@ -251,14 +253,14 @@ impl Election {
     /// [`run_as_leader`](Election::run_as_leader) returns `Ok` when the work has stopped.
     pub fn stop(&self) {
         if self.birth.is_here() {
-            self.candidate.stop();
+            self.candidate.rest.stop();
             self.resign();
         }
     }
 
     /// Whether [`stop`](Election::stop) was called.
     pub fn is_stopped(&self) -> bool {
-        self.birth.is_here() && self.candidate.is_stopped()
+        self.birth.is_here() && self.candidate.rest.is_stopped()
     }
 
     fn term(&self) -> Option<Arc<term::Inner>> {
@@ -277,11 +279,11 @@ impl Election {
         let mut trouble: Option<Error> = None;
         loop {
             let mut is_over = false;
-            let has_rested = self.candidate.rested(deadline, || {
+            let has_rested = self.candidate.rest.is_over_by(deadline, || {
                 is_over = is_over || ends();
                 is_over
             });
-            if is_over || self.candidate.is_stopped() {
+            if is_over || self.candidate.rest.is_stopped() {
                 return Err(self.interrupted());
             }
             if !has_rested {
@@ -290,7 +292,7 @@ impl Election {
             }
             let lock = self.lock.clone();
             let lock = limit.map_or(lock.clone(), |_| lock.wait(deadline.left()));
-            match lock.acquire_unless(|| self.candidate.is_stopped() || ends()) {
+            match lock.acquire_unless(|| self.candidate.rest.is_stopped() || ends()) {
                 Ok(lease) => {
                     if let Some(term) = self.elected(lease)? {
                         return Ok(term);
@@ -304,7 +306,7 @@ impl Election {
                     trouble = Some(error);
                 }
             }
-            self.candidate.rest();
+            self.candidate.rest.begin();
         }
     }
 
@@ -321,7 +323,10 @@ impl Election {
         if lease.remaining() <= limits.stop {
             return Ok(None);
         }
-        Term::begin(lease, limits, &self.candidate, self.on_change.clone()).map(Some)
+        let rest = Arc::clone(&self.candidate.rest);
+        let term = Term::begin(lease, limits, rest, self.on_change.clone())?;
+        self.candidate.leads(term.inner());
+        Ok(Some(term))
     }
 
     fn interrupted(&self) -> Error {

@@ -1,13 +1,13 @@
 //! A term: the time for which one candidate leads, and how it ends.
 
 use std::fmt;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use super::candidate::Candidate;
 use super::limits::Limits;
-use crate::clock::Deadline;
+use super::rest::Rest;
+use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
 use crate::events::{Event, EventKind, LossReason};
 use crate::fork::Birth;
@@ -18,6 +18,8 @@ use crate::sync::{Condvar, Mutex, MutexGuard};
 /// How often a term looks at its lease. Only a client that is closed, and a machine that was
 /// suspended, end a term that nothing else tells.
 const LOOK: Duration = Duration::from_millis(200);
+/// How long it waits to be told why a lease is over. No event tells that of a client that was closed.
+const REASON: Duration = Duration::from_secs(1);
 
 /// Why a term has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -81,7 +83,7 @@ pub(super) struct Inner {
     birth: Birth,
     state: Mutex<State>,
     changed: Condvar,
-    candidate: Arc<Candidate>,
+    rest: Arc<Rest>,
     on_change: Option<OnChange>,
 }
 
@@ -105,7 +107,7 @@ impl Term {
     pub(super) fn begin(
         lease: Lease,
         limits: Limits,
-        candidate: &Arc<Candidate>,
+        rest: Arc<Rest>,
         on_change: Option<OnChange>,
     ) -> Result<Term, Error> {
         let (name, fence) = (Arc::from(lease.name()), lease.fence());
@@ -117,7 +119,7 @@ impl Term {
             birth: Birth::here(),
             state: Mutex::new(state),
             changed: Condvar::default(),
-            candidate: Arc::clone(candidate),
+            rest,
             on_change,
         });
         let term = Term { inner };
@@ -127,13 +129,16 @@ impl Term {
         inner.state.lock().lease.as_ref().map_or(Ok(()), |lease| lease.on_lost(lost))?;
         say!(Info, "elected", lock = &*inner.name, fence = fence);
         inner.tell(Leadership::Elected { fence });
-        candidate.leads(inner);
         let watched = Arc::clone(inner);
         let watching = thread::Builder::new().name("leasehold-term".to_owned());
         watching
             .spawn(move || watched.watch())
             .map_err(|error| Error::new(ErrorKind::Exhausted, format!("a thread: {error}")))?;
         Ok(term)
+    }
+
+    pub(super) fn inner(&self) -> &Arc<Inner> {
+        &self.inner
     }
 
     /// The fencing token of this term: larger than that of every earlier leader. Send it with each
@@ -210,10 +215,12 @@ impl Inner {
 
     fn look(&self, state: &mut State) -> Option<TermEnd> {
         let left = state.left();
+        if state.end.is_none() && left.is_zero() {
+            // Not for good: the event of the loss may say more.
+            return Some(TermEnd::Lost(LossReason::Expired));
+        }
         if state.end.is_none() && left <= self.limits.stop {
-            let is_over = left.is_zero();
-            let lost = TermEnd::Lost(LossReason::Expired);
-            state.end = Some(if is_over { lost } else { TermEnd::AtRisk });
+            state.end = Some(TermEnd::AtRisk);
         }
         state.end
     }
@@ -236,10 +243,24 @@ impl Inner {
 
     /// Until the term has ended, and those are told who want to know.
     fn watch(&self) {
+        let mut over_since = None;
         let mut state = self.state.lock();
-        while self.look(&mut state).is_none() {
+        loop {
+            let end = self.look(&mut state);
+            if state.end.is_some() {
+                break;
+            }
+            if end.is_some() {
+                let since = *over_since.get_or_insert_with(Moment::now);
+                self.changed.notify_all();
+                if Moment::now() >= since.plus(REASON) {
+                    state.end = end;
+                    break;
+                }
+            }
             let left = state.left().saturating_sub(self.limits.stop);
-            state = self.changed.wait_for(state, left.min(LOOK));
+            let next = if end.is_some() { LOOK } else { left.min(LOOK) };
+            state = self.changed.wait_for(state, next);
         }
         self.told(state);
     }
@@ -269,6 +290,11 @@ impl Inner {
         state.lease.as_ref().is_some_and(|lease| !lease.is_valid())
     }
 
+    /// Whether it was not resigned.
+    pub(super) fn is_open(&self) -> bool {
+        self.state.lock().lease.is_some()
+    }
+
     pub(super) fn is_leader(&self) -> bool {
         self.end().is_none()
     }
@@ -284,7 +310,7 @@ impl Inner {
         }
         let lease = self.state.lock().lease.take();
         if lease.is_some() {
-            self.candidate.led(self);
+            self.rest.begin();
             self.ask_to_stop();
         }
         lease
@@ -306,5 +332,3 @@ impl fmt::Debug for Term {
             .finish_non_exhaustive()
     }
 }
-
-pub(super) type Current = Weak<Inner>;

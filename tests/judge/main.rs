@@ -10,6 +10,7 @@ mod chaos;
 mod control;
 mod deaths;
 mod journal;
+mod leaders;
 mod on_bad_days;
 mod sentry;
 #[cfg(feature = "postgres")]
@@ -35,7 +36,7 @@ const RUN: Run = Run { troubles: &[], workers: 4, ttl: ms(400), idle: ms(300) };
 #[test]
 #[ignore = "the entry of child processes"]
 fn child_entry() {
-    child::play(&[&[("worker", worker::play)], on_bad_days::ROLES, deaths::ROLES]);
+    child::play(&[&[("worker", worker::play)], on_bad_days::ROLES, deaths::ROLES, leaders::ROLES]);
 }
 
 #[test]

@@ -51,6 +51,7 @@ use crate::events::{Loss, LossReason};
 use crate::store::{Identity, Owed, Reach};
 use crate::sync::Mutex;
 use crate::token::Token;
+use crate::traced::LeaseSpan;
 
 /// One turn under a grant. (A grant has one of these for each of its turns.) Shared by the lease and the
 /// keeper.
@@ -67,6 +68,7 @@ pub(crate) struct Grant {
     pub(crate) filed: Mutex<Option<(Moment, Moment)>>,
     /// Why it was lost; set just before the event is raised.
     pub(crate) loss: Mutex<Option<Loss>>,
+    pub(crate) span: LeaseSpan,
 }
 
 struct GrantState {
@@ -172,7 +174,8 @@ impl Grant {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let (id, taker) = (COUNT.fetch_add(1, Ordering::Relaxed) + 1, std::thread::current().id());
         let (state, filed, loss) = (Mutex::new(state), Mutex::new(None), Mutex::new(None));
-        Arc::new(Grant { id, identity, terms, taker, since, state, filed, loss })
+        let span = LeaseSpan::default();
+        Arc::new(Grant { id, identity, terms, taker, since, state, filed, loss, span })
     }
 
     /// A grant whose reply was read at `now`, to a request sent at `sent`; `None` when nothing of

@@ -159,6 +159,11 @@ impl Lease {
         let over = || Err(Error::new(ErrorKind::Lost, self.grant.why_over(now, OVER)));
         let turn = self.end_turn(core, now);
         let given = turn.map_or_else(over, |turn| self.give(core, turn, deadline, true));
+        self.grant.span.end(match &given {
+            Ok(()) => "released",
+            Err(error) if error.kind() == ErrorKind::Lost => "lost",
+            Err(_) => "unknown",
+        });
         self.named(given).map_err(|error| {
             if error.kind() == ErrorKind::Lost && core.room.is_closed() {
                 return Error::bare(ErrorKind::Closed);
@@ -222,6 +227,7 @@ impl Lease {
         let ended = self.end(core, Moment::now());
         if ended != Ended::Before {
             core.room.left_taken(&self.grant.identity);
+            self.grant.span.end("left_held");
         }
         ended
     }
@@ -414,6 +420,7 @@ impl Drop for Lease {
         }
         let now = Moment::now();
         let Some(turn) = self.end_turn(core, now) else { return };
+        self.grant.span.end("released");
         if let Some(all) = turn.attached {
             let [detached, ours, _] = *all;
             // Not under the token of the process that took it: that may never have detached its

@@ -127,6 +127,7 @@ mod metrics;
 mod said;
 mod sync;
 mod token;
+mod traced;
 mod who;
 // What clients wait with. Where threads are explored, it is the exploration's.
 #[cfg(all(test, shuttle))]

@@ -88,6 +88,19 @@ impl CallEnd {
     }
 }
 
+impl CallEnd {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            CallEnd::Granted => "granted",
+            CallEnd::Busy => "busy",
+            CallEnd::TimedOut => "timed_out",
+            CallEnd::Interrupted => "interrupted",
+            CallEnd::Unknown => "unknown",
+            CallEnd::Failed => "failed",
+        }
+    }
+}
+
 impl Series {
     /// A call that began at `since` has ended.
     pub(crate) fn called(&self, end: CallEnd, since: Moment, now: Moment) {

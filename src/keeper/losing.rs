@@ -67,6 +67,7 @@ impl Core {
             let detail: Detail = breach.map(|breach| breach.to_string().into());
             *grant.loss.lock() = Some(Loss { reason, detail: detail.clone() });
             self.raise(&grant.identity, grant.id, EventKind::Lost(reason), detail);
+            grant.span.lost(reason.word());
         }
         asked.map_or_else(|panic| resume_unwind(panic), drop);
         for grant in lost {

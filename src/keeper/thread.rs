@@ -44,6 +44,7 @@ pub(super) fn run(core: &Core) {
             let reason = LossReason::NotRenewed;
             *grant.loss.lock() = Some(Loss { reason, detail: None });
             core.raise(&grant.identity, grant.id, EventKind::Lost(reason), None);
+            grant.span.lost(reason.word());
         }
         core.outbox.end(true);
         core.hub.close();

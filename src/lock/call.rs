@@ -141,6 +141,8 @@ impl<'a, 'c> AcquireCall<'a, 'c> {
 
     fn hold(&mut self, grant: Arc<Grant>, now: Moment) -> Result<Lease, Error> {
         self.core.keep(&grant)?;
+        let group = || self.lock.group_label();
+        grant.span.begin(Some(&self.state.span), group, grant.identity.fence);
         self.figures().granted.add_one();
         self.state.granted_at = now;
         Ok(Lease::new(Arc::clone(self.keeper), grant))

@@ -236,7 +236,13 @@ impl Lock {
         let (ours, ttl) = (Token::of(keeper.client())?, terms.first_ttl());
         let identity = Identity { name: Arc::clone(&self.name), token: ours, fence, ttl };
         let grant = Grant::attached(identity, token, terms, Moment::now());
+        grant.span.begin(None, || self.group_label(), fence);
         Ok(Lease::new(Arc::clone(keeper), grant))
+    }
+
+    /// As the metrics have it.
+    fn group_label(&self) -> &str {
+        self.group.label(&self.keepers.config.metrics_groups)
     }
 
     /// Reads who holds the lock and who waits for it. Changes nothing.

@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::grant::Terms;
 use crate::store::Holder;
 use crate::token::Token;
+use crate::traced::CallSpan;
 use crate::wait::{Ask, Pace, Waiter};
 
 /// What a call does while another holder has the lock.
@@ -44,6 +45,7 @@ pub(super) struct AcquireState {
     pub(super) holder: HolderLook,
     /// When it got its lease.
     pub(super) granted_at: Moment,
+    pub(super) span: CallSpan,
 }
 
 /// Who says what the call does next: its own pace, or the queue.
@@ -123,6 +125,7 @@ impl AcquireState {
             own: OwnLeaseCheck { may_deadlock: false, due: Moment::NEVER },
             holder: HolderLook { due: Moment::NEVER, seen: None },
             granted_at: Moment::ZERO,
+            span: CallSpan::new(|| lock.group_label()),
         }
     }
 }

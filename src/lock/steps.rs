@@ -91,6 +91,7 @@ impl AcquireCall<'_, '_> {
             }
         };
         self.figures().called(end, self.state.start, now);
+        self.state.span.ended(end.word());
         ended
     }
 

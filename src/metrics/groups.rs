@@ -1,6 +1,9 @@
 //! Which names are counted together. There are as many groups as a program names, and one more:
 //! names of locks are often made of what users type, and must not make series.
 
+/// The label of the names that are in no group: shorter than any pattern, and none itself.
+pub(super) const REST_LABEL: &str = "*";
+
 /// A group of names, of the client that has made it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Group(u8);
@@ -20,6 +23,11 @@ impl Group {
             fits.then_some((beginning.map_or(usize::MAX, <[u8]>::len), Group(number)))
         });
         fitting.max_by_key(|(length, _)| *length).map_or(Group::REST, |(_, group)| group)
+    }
+
+    /// What it is called, in a client with these patterns.
+    pub(crate) fn label(self, patterns: &[String]) -> &str {
+        patterns.get(self.index()).map_or(REST_LABEL, String::as_str)
     }
 
     /// Its place among the patterns; that of the rest is behind all of them.

@@ -2,6 +2,7 @@
 
 use std::fmt::{Display, Write};
 
+use super::groups::REST_LABEL;
 use super::histogram::Histogram;
 use super::{ByGroup, CallEnd, Count, Metrics, Series};
 
@@ -13,9 +14,6 @@ pub(crate) struct Now {
     /// Seconds.
     pub(crate) oldest: f64,
 }
-
-/// The label of the names that are in no group: shorter than any pattern, and none itself.
-const REST: &str = "*";
 
 /// One group: its labels, its figures, and what is so now.
 type Row<'a> = (String, &'a Series, Now);
@@ -55,7 +53,7 @@ const GAUGES: [(&str, &str, GaugeOf); 3] = [
 
 /// All of it, of a client whose groups have these patterns.
 pub(crate) fn text(metrics: &Metrics, patterns: &[String], now: &ByGroup<Now>) -> String {
-    let labels = patterns.iter().map(String::as_str).chain([REST]);
+    let labels = patterns.iter().map(String::as_str).chain([REST_LABEL]);
     let rows = labels.zip(metrics.all()).zip(now.all());
     let rows: Vec<Row<'_>> = rows
         .map(|((label, series), now)| (format!("lock=\"{}\"", escaped(label)), series, *now))
@@ -88,14 +86,7 @@ fn acquisitions(out: &mut String, rows: &[Row<'_>]) {
     let name = head(out, "acquisitions_total", "counter", help);
     for (labels, series, _) in rows {
         for (end, count) in CallEnd::ALL.iter().zip(&series.calls) {
-            let outcome = match end {
-                CallEnd::Granted => "granted",
-                CallEnd::Busy => "busy",
-                CallEnd::TimedOut => "timed_out",
-                CallEnd::Interrupted => "interrupted",
-                CallEnd::Unknown => "unknown",
-                CallEnd::Failed => "failed",
-            };
+            let outcome = end.word();
             line(out, &name, &format!("{labels},outcome=\"{outcome}\""), count.read());
         }
     }

@@ -23,6 +23,8 @@ mod names;
 mod on_lost;
 mod panicking_logger;
 mod secrets;
+#[cfg(feature = "tracing")]
+mod spans;
 mod sqlite_disk;
 mod sqlite_names;
 mod sqlite_stopped;

@@ -51,7 +51,7 @@ PROJECT = {
     "shop/celery.py": """
         import os
         from celery import Celery
-        app = Celery("shop", broker=os.environ["BROKER"], include=["shop.tasks", "shop.jobs"])
+        app = Celery("shop", broker=os.environ["BROKER"], include=["shop.tasks", "shop.jobs", "shop.reports"])
     """,
     "shop/stock.py": """
         import os, time
@@ -78,6 +78,7 @@ PROJECT = {
                 time.sleep(0.05)
             note("ship", fence)
         def recount(sku, fence): note(f"recount-{sku}", fence)
+        def report(sku, fence): note(f"report-{sku}", fence)
         def nightly(fence): note("nightly", fence)
         def charge(key, fence):
             with open("begun", "a") as file:
@@ -210,16 +211,17 @@ def reject_duplicates(address: str) -> None:
 
 
 def test_a_celery_task_runs_on_one_worker_at_a_time(project: Project, until: Until) -> None:
-    """One that takes its lock by itself, and a decorated one."""
+    """One that takes its lock by itself, a decorated one, and one of a class for that."""
     project.start("-m", "celery", "-A", "shop", "worker", "--concurrency", "3")
     for _ in range(2):  # Two programs may queue them.
         project.start(
             "-c",
             "from shop.jobs import restock\n"
+            "from shop.reports import report\n"
             "from shop.tasks import recount\n"
-            "for _ in range(3): recount.delay(17); restock.delay(17)",
+            "for _ in range(3): recount.delay(17); restock.delay(17); report.delay(17)",
         )
-    for what in ("recount-17", "restock-17"):
+    for what in ("recount-17", "restock-17", "report-17"):
         until(lambda what=what: len(project.lines(what)) == 6, 120)
         done = project.lines(what)
         fences = [fence for fence, _, _ in done]

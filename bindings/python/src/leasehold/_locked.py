@@ -55,7 +55,7 @@ class _Decorated:
         self._signature = self._full.replace(
             parameters=[one for one in self._full.parameters.values() if one.name != self._lease]
         )
-        self._formatter = _Formatter(name, self._signature, self._called, self._lease)
+        self._formatter = Formatter(name, self._signature, self._called, self._lease)
         self._make_lock = make_lock
         self._on_busy = on_busy
 
@@ -206,7 +206,7 @@ def _is_lease(annotation: Any) -> bool:
     return typing.get_origin(annotation) in union and Lease in typing.get_args(annotation)
 
 
-class _Formatter(string.Formatter):
+class Formatter(string.Formatter):
     """Makes the name of a lock from arguments, as `str.format()` does, but not of None."""
 
     def __init__(

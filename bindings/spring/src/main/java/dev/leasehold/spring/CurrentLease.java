@@ -2,7 +2,7 @@ package dev.leasehold.spring;
 
 import dev.leasehold.Lease;
 
-/** The lease of the {@link Locked} method that this thread is in. */
+/** The lease of the {@link Locked} or {@link LockedScheduled} method that this thread is in. */
 public final class CurrentLease {
     private static final ThreadLocal<CurrentLease> INNERMOST = new ThreadLocal<>();
 
@@ -23,7 +23,8 @@ public final class CurrentLease {
     public static Lease get() {
         CurrentLease innermost = INNERMOST.get();
         if (innermost == null) {
-            throw new IllegalStateException("this thread is in no @Locked method; was it called through the bean?");
+            throw new IllegalStateException("this thread is in no @Locked or @LockedScheduled method;"
+                    + " was it called through the bean?");
         }
         return innermost.lease;
     }

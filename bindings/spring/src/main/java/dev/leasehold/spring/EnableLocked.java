@@ -8,7 +8,7 @@ import java.lang.annotation.Target;
 import org.springframework.context.annotation.Import;
 
 /**
- * Makes {@link Locked} work in a program that has a bean of the type
+ * Makes {@link Locked} and {@link LockedScheduled} work in a program that has a bean of the type
  * {@link dev.leasehold.LeaseholdClient}. Spring Boot needs it not: there it is configured already.
  */
 @Documented

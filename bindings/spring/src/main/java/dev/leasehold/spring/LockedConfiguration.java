@@ -17,7 +17,7 @@ import org.springframework.context.annotation.Role;
 import org.springframework.core.Ordered;
 import org.springframework.core.type.AnnotationMetadata;
 
-/** What {@link Locked} needs: for {@link EnableLocked}, and for Spring Boot. */
+/** What {@link Locked} and {@link LockedScheduled} need: for {@link EnableLocked}, and for Spring Boot. */
 @Configuration(proxyBeanMethods = false)
 @Import(LockedConfiguration.Proxies.class)
 @Role(BeanDefinition.ROLE_INFRASTRUCTURE)
@@ -42,6 +42,23 @@ public class LockedConfiguration {
         // The client is opened when all is set up, not for the sake of the first bean that may need it.
         var advice = new LockedInterceptor(client::getObject, methods, beans);
         var advisor = new DefaultPointcutAdvisor(new AnnotationMatchingPointcut(null, Locked.class, true), advice);
+        advisor.setOrder(ORDER);
+        return advisor;
+    }
+
+    @Bean
+    @Role(BeanDefinition.ROLE_INFRASTRUCTURE)
+    static ScheduledMethods leaseholdScheduledMethods(ConfigurableBeanFactory beans) {
+        return new ScheduledMethods(beans::resolveEmbeddedValue);
+    }
+
+    @Bean
+    @Role(BeanDefinition.ROLE_INFRASTRUCTURE)
+    static AbstractPointcutAdvisor leaseholdScheduledAdvisor(
+            ObjectProvider<LeaseholdClient> client, ScheduledMethods methods) {
+        var advice = new ScheduledInterceptor(client::getObject, methods);
+        var pointcut = new AnnotationMatchingPointcut(null, LockedScheduled.class, true);
+        var advisor = new DefaultPointcutAdvisor(pointcut, advice);
         advisor.setOrder(ORDER);
         return advisor;
     }

@@ -3,10 +3,7 @@ package dev.leasehold.spring;
 import dev.leasehold.LeaseholdClient;
 import dev.leasehold.NamedLock;
 import java.lang.reflect.Method;
-import java.lang.reflect.Modifier;
 import java.time.Duration;
-import java.util.Arrays;
-import java.util.Set;
 import java.util.function.UnaryOperator;
 import org.springframework.beans.factory.BeanFactory;
 import org.springframework.context.expression.BeanFactoryResolver;
@@ -28,18 +25,8 @@ final class LockedMethod {
     private static final SpelExpressionParser PARSER = new SpelExpressionParser();
     private static final ParameterNameDiscoverer NAMES = new DefaultParameterNameDiscoverer();
 
-    /** What is returned before the work is done; known by name, since a program may have none of them. */
-    private static final Set<String> LATER = Set.of(
-            "java.util.concurrent.Future",
-            "java.util.concurrent.CompletionStage",
-            "java.util.concurrent.Flow$Publisher",
-            "org.reactivestreams.Publisher",
-            "kotlinx.coroutines.flow.Flow");
-
-    /** The last parameter of what Kotlin calls a suspend function. */
-    private static final String CONTINUATION = "kotlin.coroutines.Continuation";
-
     private final Method method;
+    private final Checks checks;
     private final Expression name;
     private final Duration ttl;
     private final Duration waitAtMost;
@@ -53,78 +40,17 @@ final class LockedMethod {
      */
     LockedMethod(Method method, Locked locked, UnaryOperator<String> properties) {
         this.method = method;
-        checkEndsWithItsWork();
-        String template = properties.apply(locked.name());
-        if (template.isBlank()) {
-            throw refuse("has no name");
-        }
-        if (template.contains("${")) {
-            // Without Spring Boot, Spring leaves it as it stands, and all calls would share one lock.
-            throw refuse("has the name \"" + template + "\", of which no property sets what stands in ${..}");
-        }
+        this.checks = new Checks(method, "Locked");
+        checks.checkEndsWithItsWork();
+        String template = checks.name(properties.apply(locked.name()));
         try {
             this.name = PARSER.parseExpression(template, new TemplateParserContext());
         } catch (ParseException e) {
-            throw refuse("has a name that is no template: " + e.getMessage());
+            throw checks.refuse("has a name that is no template: " + e.getMessage());
         }
-        this.ttl = duration("ttl", properties.apply(locked.ttl()));
-        this.waitAtMost = duration("waitAtMost", properties.apply(locked.waitAtMost()));
-        this.maxHold = duration("maxHold", properties.apply(locked.maxHold()));
-    }
-
-    /** Spring's interceptors see calls through the bean's proxy, which overrides methods. */
-    static void checkInterceptable(Method method) {
-        for (int obstacle : new int[] {Modifier.PRIVATE, Modifier.STATIC, Modifier.FINAL}) {
-            if ((method.getModifiers() & obstacle) != 0) {
-                throw new IllegalStateException(describe(method) + " is " + Modifier.toString(obstacle)
-                        + ", so Spring cannot lock its calls; make it public, and neither static nor final");
-            }
-        }
-    }
-
-    /** The lock is released when the method returns. */
-    private void checkEndsWithItsWork() {
-        String why = ", so its lock would be released before the work is done; lock a method that returns after it";
-        if (isLater(method.getReturnType())) {
-            throw refuse("returns a " + method.getReturnType().getName() + why);
-        }
-        for (Class<?> parameter : method.getParameterTypes()) {
-            if (parameter.getName().equals(CONTINUATION)) {
-                throw refuse("is a suspend function" + why);
-            }
-        }
-    }
-
-    private static boolean isLater(Class<?> type) {
-        if (type == null) {
-            return false;
-        }
-        return LATER.contains(type.getName())
-                || isLater(type.getSuperclass())
-                || Arrays.stream(type.getInterfaces()).anyMatch(LockedMethod::isLater);
-    }
-
-    private static String describe(Method method) {
-        return "the @Locked method " + method.getDeclaringClass().getSimpleName() + "." + method.getName() + "()";
-    }
-
-    private IllegalStateException refuse(String why) {
-        return new IllegalStateException(describe(method) + " " + why);
-    }
-
-    private Duration duration(String what, String text) {
-        if (text.isBlank()) {
-            return null;
-        }
-        try {
-            Duration duration = Durations.parse(text.strip());
-            if (!duration.isNegative()) {
-                return duration;
-            }
-        } catch (IllegalArgumentException e) {
-            // Told below, in one way.
-        }
-        throw refuse("has " + what + " = \"" + text + "\", which is no duration; write it as \"10s\" or \"500ms\"");
+        this.ttl = checks.duration("ttl", properties.apply(locked.ttl()));
+        this.waitAtMost = checks.duration("waitAtMost", properties.apply(locked.waitAtMost()));
+        this.maxHold = checks.duration("maxHold", properties.apply(locked.maxHold()));
     }
 
     /** The lock of one call. */
@@ -159,20 +85,20 @@ final class LockedMethod {
             // As Spring does with parameters: an empty one is null.
             value = ObjectUtils.unwrapOptional(part.getValue(context));
         } catch (EvaluationException e) {
-            throw new IllegalArgumentException(describe(method) + " cannot evaluate " + expression + ": "
+            throw new IllegalArgumentException(checks.describe() + " cannot evaluate " + expression + ": "
                     + e.getMessage(), e);
         }
         if (value == null) {
-            throw new IllegalArgumentException(describe(method) + " has a name in which " + expression
+            throw new IllegalArgumentException(checks.describe() + " has a name in which " + expression
                     + " is null (a parameter has its name if the class is compiled with -parameters, and is"
                     + " #p0, #p1, .. in any case)");
         }
         String text = value.toString();
         if (text.isEmpty()) {
-            throw new IllegalArgumentException(describe(method) + " has a name in which " + expression + " is empty");
+            throw new IllegalArgumentException(checks.describe() + " has a name in which " + expression + " is empty");
         }
         if (text.equals(value.getClass().getName() + "@" + Integer.toHexString(value.hashCode()))) {
-            throw new IllegalArgumentException(describe(method) + " has a name in which " + expression + " is a "
+            throw new IllegalArgumentException(checks.describe() + " has a name in which " + expression + " is a "
                     + value.getClass().getName() + " without a toString() of its own, so each object would be"
                     + " another lock; take its id");
         }

@@ -32,7 +32,7 @@ final class LockedMethods implements BeanPostProcessor {
     @Override
     public Object postProcessBeforeInitialization(Object bean, String beanName) {
         Class<?> type = ClassUtils.getUserClass(bean);
-        ReflectionUtils.doWithMethods(type, LockedMethod::checkInterceptable,
+        ReflectionUtils.doWithMethods(type, method -> new Checks(method, "Locked").checkInterceptable(),
                 method -> method.isAnnotationPresent(Locked.class));
         MethodIntrospector.selectMethods(type, LockedMethods::findIfAny).keySet().forEach(method -> get(method, type));
         return bean;

@@ -80,6 +80,10 @@
 #include <utility>
 #include <vector>
 
+#if __cplusplus >= 202002L && __has_include(<stop_token>)
+#include <stop_token>
+#endif
+
 #include <unistd.h>
 
 #include "leasehold.h"
@@ -518,6 +522,21 @@ public:
      * Throws LEASEHOLD_LOST if a call has ended the lease before.
      */
     void on_lost(lost_function function);
+
+#ifdef __cpp_lib_jthread
+    /**
+     * From C++20 on: requests a stop if this lease is lost, or at once if it was lost already.
+     *
+     *     std::jthread worker{[&](std::stop_token stop) { reindex(stop, lease.fence()); }};
+     *     lease.stop_on_loss(worker.get_stop_source());
+     *
+     * It stands in the place of on_lost(): the later one of both counts. A std::stop_callback runs in
+     * the thread that calls those functions.
+     */
+    void stop_on_loss(std::stop_source source) {
+        on_lost([source](const event &) mutable { source.request_stop(); });
+    }
+#endif
 
     /** Releases the lock, and returns the outcome. The lease has ended, whatever the outcome is. */
     [[nodiscard]] outcome release();

@@ -1,13 +1,13 @@
 //! No spans.
 
-pub(crate) struct CallSpan;
+pub(crate) struct CallSpan {}
 
 #[derive(Default)]
-pub(crate) struct LeaseSpan;
+pub(crate) struct LeaseSpan {}
 
 impl CallSpan {
     pub(crate) fn new<'a>(_: impl FnOnce() -> &'a str) -> CallSpan {
-        CallSpan
+        CallSpan {}
     }
 
     pub(crate) fn ended(&self, _: &str) {}

@@ -1,12 +1,13 @@
 //! What a program has called when one of its leases is lost.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::stores::{LIMIT, Store, ms, on_each_store, open, secs};
-use kit::{Server, eventually};
+use kit::{Dice, Server, eventually};
 use leasehold::{Client, ErrorKind, Event, EventKind, Lease, LossReason};
 
 on_each_store!(
@@ -15,6 +16,18 @@ on_each_store!(
     c9_no_loss_falls_between_being_told_and_registering,
     c9_what_is_called_takes_its_time_and_nothing_is_renewed_later,
     c14_what_is_called_may_take_locks_and_close_the_client,
+);
+
+#[cfg(feature = "memory")]
+crate::stores::in_time_on!(
+    around_renewals_on_memory,
+    memory,
+    c9_no_release_around_a_renewal_is_told_as_a_loss
+);
+crate::stores::in_time_on!(
+    around_renewals_on_redis,
+    redis,
+    c9_no_release_around_a_renewal_is_told_as_a_loss
 );
 
 /// A lease that is about to be lost, by its short ttl.
@@ -203,4 +216,62 @@ fn c9_a_loss_is_told_to_the_very_lease_that_was_lost() {
     assert_eq!(next(&told).fence, fence);
     assert!(winner.is_valid() && never.try_recv().is_err());
     winner.release().unwrap();
+}
+
+/// A hundred thousand leases, each released from 40 ms before to 80 ms after the moment when it is due to be
+/// renewed: nobody is told that one of them was lost, and each release says that it was held to the end.
+fn c9_no_release_around_a_renewal_is_told_as_a_loss(store: &Store) {
+    const THREADS: u64 = 4;
+    let is_cheap = store.url().starts_with("memory:");
+    let is_long = is_cheap || std::env::var_os("KIT_LONG").is_some();
+    let (leases, ttl) = (if is_long { 100_000 } else { 20_000 }, secs(6));
+    let client = store.client();
+    let events = client.events().unwrap();
+    let told = Arc::new(AtomicU32::new(0));
+    let hold = |thread: u64| {
+        let mut dice = Dice::new(thread);
+        let mut held = VecDeque::new();
+        let release_due = |held: &mut VecDeque<(Instant, Lease)>, is_last: bool| {
+            while let Some((at, _)) = held.front() {
+                let left = at.saturating_duration_since(Instant::now());
+                if !left.is_zero() && !is_last {
+                    return;
+                }
+                std::thread::sleep(left);
+                let (_, lease) = held.pop_front().unwrap();
+                lease.release().unwrap();
+            }
+        };
+        for number in 0..leases / THREADS {
+            let name = format!("{thread}:{number}");
+            let lease = client.lock(&name).ttl(ttl).acquire().unwrap();
+            lease.on_lost(tell_of(&told)).unwrap();
+            let renewed = Instant::now() + ttl / 3;
+            held.push_back((renewed + dice.ms_below(120) - ms(40), lease));
+            release_due(&mut held, false);
+        }
+        release_due(&mut held, true);
+    };
+    std::thread::scope(|scope| {
+        let hold = &hold;
+        (0..THREADS).for_each(|thread| drop(scope.spawn(move || hold(thread))));
+    });
+    assert_eq!(told.load(Ordering::Relaxed), 0, "called for a lease that was released");
+    assert_eq!((events.try_next().unwrap(), client.counters().lost), (None, 0));
+    // Many were released before their renewal, and many after.
+    let renewed = client.counters().renewed;
+    assert!((leases / 20..leases * 2).contains(&renewed), "{renewed} renewals");
+    println!("{leases} leases, {renewed} renewals");
+    // What is counted would be seen.
+    let lost = lose(&client, "lost");
+    lost.on_lost(tell_of(&told)).unwrap();
+    eventually(LIMIT, || told.load(Ordering::Relaxed) == 1);
+    assert!(matches!(events.next_within(LIMIT).unwrap().unwrap().kind, EventKind::Lost(_)));
+}
+
+fn tell_of(told: &Arc<AtomicU32>) -> impl FnOnce(Event) + Send + 'static {
+    let told = Arc::clone(told);
+    move |_| {
+        told.fetch_add(1, Ordering::Relaxed);
+    }
 }

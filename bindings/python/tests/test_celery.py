@@ -182,7 +182,7 @@ def test_a_task_that_is_called_has_the_lock_too(
         ({"lock_client": None}, "lock_client None; it is a leasehold.Client"),
         ({"when_busy": "wait"}, "when_busy of the task here.one is 'wait'; it is one of retry"),
         ({"when_lost": "skip"}, "when_lost of the task here.one is 'skip'; it is one of fail"),
-        ({"lock_name": "{oder}"}, "no argument 'oder' .* did you mean 'order'"),
+        ({"lock_name": "{orders}"}, "no argument 'orders' .* did you mean 'order'"),
         ({"lock_options": {"ttl": -1}}, "ttl"),
         ({"lock_options": {"timeout": 1}}, "timeout"),
     ],

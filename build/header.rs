@@ -12,7 +12,7 @@ const SOURCES: &str = "src/capi";
 const PARTS: &[(&str, &[&str])] = &[
     ("Status", &["status", "ok", "busy", "timeout", "interrupted", "lost", "unknown", "err_"]),
     ("Errors", &["error"]),
-    ("Setting up a client", &["config"]),
+    ("Setting up a client", &["config", "credentials"]),
     ("Clients", &["client", "counter", "metrics"]),
     ("Locks", &["lock", "fact", "turn", "wait_mode", "interrupt_fn", "forever"]),
     ("Many waits at once", &["waits"]),

@@ -326,6 +326,44 @@ void leasehold_error_free(leasehold_error *error);
 /* ---- Setting up a client --------------------------------------------------------------------- */
 
 /**
+ * What a credentials function answers: it writes what it has, and leaves the rest as it is, which is NULL,
+ * 0 or false. The strings end with a zero byte. They are read when the function has returned, and must
+ * stay until it is called again, or until `drop` is called.
+ *
+ * - user: whose secret it is; NULL for the user in the URL.
+ * - secret: the password or the token.
+ * - valid_until_ms: when the secret ends, in milliseconds since 1970 (UTC); 0 if it has no end. Then it is
+ *   asked for at each login.
+ * - retire_connections: whether connections to PostgreSQL and MySQL that logged in with earlier
+ *   credentials make way for new ones. They do so anyway if the user changes.
+ * - failure: why there are no credentials, for the text of the error; NULL where nothing is to be said.
+ */
+typedef struct {
+  const char *user;
+  const char *secret;
+  int64_t valid_until_ms;
+  bool retire_connections;
+  const char *failure;
+} leasehold_credentials;
+
+/**
+ * Looks up credentials for a server: see leasehold_config_set_credentials(). `host` is the path of a unix
+ * socket if `port` is 0. `user` is the one in the URL, or NULL. These are borrowed for the call. Returns
+ * 0, or anything else if it has failed. It must not call this library, and must return, not longjmp() or
+ * throw.
+ */
+typedef int (*leasehold_credentials_fn)(void *user_data,
+                                        const char *host,
+                                        uint16_t port,
+                                        const char *user,
+                                        leasehold_credentials *answer);
+
+/**
+ * Frees what `user_data` leads to, when nobody will use it any more. It must not call this library.
+ */
+typedef void (*leasehold_credentials_drop_fn)(void *user_data);
+
+/**
  * Reads a URL, of `url_length` bytes or LEASEHOLD_NUL.
  *
  *     redis://[user[:password]@]host[:port][/database]   one Redis or Valkey over TCP
@@ -501,6 +539,29 @@ const char *leasehold_config_store(const leasehold_config *config);
 
 /** Frees a configuration. Clients that were opened with it go on. Any thread. */
 void leasehold_config_free(leasehold_config *config);
+
+/**
+ * Has the credentials of the server that keeps the locks looked up while the program runs: tokens of a
+ * cloud, or passwords that a vault changes. The URL then has no password. NULL takes it back.
+ *
+ * A thread of each client, `leasehold-login`, calls `function`, one call at a time, for each server apart:
+ * when the first connection needs credentials, and again before they end, at about three quarters of their
+ * life. A call of this library waits for it until its own deadline. If the function fails, the last
+ * credentials are used until they end, and then the error is LEASEHOLD_ERR_AUTH, with the text that the
+ * function gave. Open connections to Redis log in again with the newest. If a client was opened in a
+ * forked child, or is used there, the child calls the function, too. Clients of one configuration
+ * wait for each other in it.
+ *
+ * `drop` may be NULL. Else it is called once, when neither the configuration nor a client needs the
+ * function any more, or if it was not set. Closing a client waits for a call of the function no longer
+ * than for anything else.
+ *
+ * Returns as leasehold_config_set_prefix(). Any thread.
+ */
+leasehold_status leasehold_config_set_credentials(leasehold_config *config,
+                                                  leasehold_credentials_fn function,
+                                                  void *user_data,
+                                                  leasehold_credentials_drop_fn drop);
 
 /* ---- Clients --------------------------------------------------------------------------------- */
 

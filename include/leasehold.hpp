@@ -189,6 +189,26 @@ private:
 
 /* ---- Setting up a client --------------------------------------------------------------------- */
 
+/** The server that a login goes to. */
+struct endpoint {
+    std::string host;   /**< Or the path of a unix socket. */
+    std::uint16_t port; /**< 0 for a unix socket. */
+    std::string user;   /**< The one in the URL; empty if it has none. */
+};
+
+/** A secret, and how long it is good for. */
+struct credentials {
+    std::string user;   /**< Whose secret it is; empty for the user in the URL. */
+    std::string secret; /**< A password or a token. */
+    /** When it ends. Without an end it is asked for at each login. */
+    std::optional<std::chrono::system_clock::time_point> valid_until{};
+    /** Whether connections to PostgreSQL and MySQL that logged in with earlier credentials make way. */
+    bool retire_connections{false};
+};
+
+/** Looks up credentials. What it throws is the text of an error with LEASEHOLD_ERR_AUTH. */
+using credentials_function = std::function<credentials(const endpoint &)>;
+
 /**
  * The options of a client: a URL, and options that you set in code.
  *
@@ -233,6 +253,12 @@ public:
     config &advise(bool on) &;
     /** Counts some names separately in client::metrics_text(): a name, or a prefix and a `*`. At most 32. */
     config &metrics_group(std::string_view pattern) &;
+    /**
+     * Has the credentials of the server looked up while the program runs, such as tokens that end. The URL
+     * then has no password. A background thread calls the function, one call at a time: when the first
+     * connection needs credentials, and again before they end. See leasehold_config_set_credentials().
+     */
+    config &credentials(credentials_function function) &;
 
     config prefix(std::string_view bytes) && { return std::move(prefix(bytes)); }
     config io_timeout(time_span most) && { return std::move(io_timeout(most)); }
@@ -245,6 +271,9 @@ public:
     config registers(bool on) && { return std::move(registers(on)); }
     config advise(bool on) && { return std::move(advise(on)); }
     config metrics_group(std::string_view pattern) && { return std::move(metrics_group(pattern)); }
+    config credentials(credentials_function function) && {
+        return std::move(credentials(std::move(function)));
+    }
 
     /** The store's URL without user and password. */
     std::string store() const { return leasehold_config_store(handle()); }
@@ -1041,6 +1070,53 @@ inline config &config::advise(bool on) & {
 inline config &config::metrics_group(std::string_view pattern) & {
     return set("metrics group",
                leasehold_config_add_metrics_group(handle(), pattern.data(), pattern.size()));
+}
+
+namespace detail {
+
+/** A function for credentials, and what it answered last, which C reads when it has returned. */
+struct looking_up {
+    credentials_function function;
+    credentials answer{};
+    std::string failure{};
+};
+
+inline int call_look_up(void *data, const char *host, std::uint16_t port, const char *user,
+                        leasehold_credentials *answer) noexcept {
+    auto &kept = *static_cast<looking_up *>(data);
+    try {
+        try {
+            kept.answer = kept.function(endpoint{host, port, user != nullptr ? user : ""});
+        } catch (const std::exception &thrown) {
+            kept.failure = thrown.what();
+            answer->failure = kept.failure.c_str();
+            return 1;
+        }
+        const credentials &found = kept.answer;
+        if (!found.user.empty()) answer->user = found.user.c_str();
+        answer->secret = found.secret.c_str();
+        answer->retire_connections = found.retire_connections;
+        if (found.valid_until) {
+            using std::chrono::duration_cast;
+            const auto since = found.valid_until->time_since_epoch();
+            answer->valid_until_ms = duration_cast<std::chrono::milliseconds>(since).count();
+        }
+        return 0;
+    } catch (...) {
+        return 1;
+    }
+}
+
+inline void drop_look_up(void *data) noexcept { delete static_cast<looking_up *>(data); }
+
+} // namespace detail
+
+inline config &config::credentials(credentials_function function) & {
+    // Whatever comes of it, C deletes the copy.
+    auto *copy = function ? new detail::looking_up{std::move(function)} : nullptr;
+    return set("credentials", leasehold_config_set_credentials(
+                                  handle(), copy != nullptr ? detail::call_look_up : nullptr, copy,
+                                  detail::drop_look_up));
 }
 
 /* ---- client ---- */

@@ -31,7 +31,7 @@ impl leasehold_config {
     }
 }
 
-fn set(
+pub(super) fn set(
     config: *mut leasehold_config,
     what: &'static str,
     change: impl FnOnce(&'static str, Config) -> Result<Config, Failure>,

@@ -27,6 +27,7 @@ mod table;
 
 pub mod client;
 pub mod config;
+pub mod credentials;
 pub mod error;
 pub mod events;
 pub mod lease;

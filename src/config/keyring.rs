@@ -218,9 +218,10 @@ impl Keyring {
         while state.thread.is_some() && !state.has_ended && !deadline.has_passed() {
             state = shared.answered.wait_for(state, deadline.left());
         }
-        let (thread, has_ended) = (state.thread.take(), state.has_ended);
+        // One that is kept goes by itself when it is let go.
+        let thread = if state.has_ended { state.thread.take() } else { None };
         drop(state);
-        if let Some(thread) = thread.filter(|_| has_ended) {
+        if let Some(thread) = thread {
             thread.join();
         }
     }

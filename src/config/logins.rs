@@ -49,6 +49,12 @@ impl Config {
         self
     }
 
+    #[cfg(feature = "capi")]
+    pub(crate) fn without_credentials(mut self) -> Config {
+        self.credentials = None;
+        self
+    }
+
     pub(super) fn check_credentials(&self) -> Result<(), Error> {
         if self.credentials.is_none() {
             return Ok(());

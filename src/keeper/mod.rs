@@ -178,8 +178,9 @@ impl Keeper {
         if let Some(thread) = self.inside.thread.lock().take() {
             thread.join();
             self.inside.core.room.crew.join();
-            self.inside.core.config.join_keyrings(deadline);
         }
+        // A program may close once more, to wait longer for its callback.
+        self.inside.core.config.join_keyrings(deadline);
         Ok(())
     }
 }

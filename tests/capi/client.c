@@ -219,6 +219,90 @@ static void a_holder_is_shown_with_what_it_says_of_itself(struct store *store)
     leasehold_client_free(onlooker);
 }
 
+/* What a function for credentials is told, answers and counts. */
+struct asked {
+    const char *secret, *failure;
+    int64_t valid_for_ms;
+    atomic_int calls, drops;
+};
+
+static int look_up(void *user_data, const char *host, uint16_t port, const char *user,
+                   leasehold_credentials *answer)
+{
+    struct asked *asked = user_data;
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    CHECK_TEXT("127.0.0.1", host);
+    CHECK(port != 0 && user == NULL);
+    asked->calls++;
+    answer->user = "app";
+    answer->secret = asked->secret;
+    answer->failure = asked->failure;
+    if (asked->valid_for_ms != 0)
+        answer->valid_until_ms = (int64_t)now.tv_sec * 1000 + asked->valid_for_ms;
+    return asked->failure != NULL;
+}
+
+static void forget(void *user_data)
+{
+    ((struct asked *)user_data)->drops++;
+}
+
+static void credentials_are_looked_up_by_a_function(struct store *store)
+{
+    struct asked good = {.secret = "s3cret", .valid_for_ms = 60000};
+    struct asked sealed = {.failure = "the vault is sealed"};
+    struct asked ended = {.secret = "s3cret", .valid_for_ms = -60000};
+    struct asked none = {.valid_for_ms = 60000};
+    struct {
+        struct asked *asked;
+        const char *says;
+    } wrong[] = {{&sealed, ": the vault is sealed"},
+                 {&ended, "returned a secret that ended at 20"},
+                 {&none, ": it returned no secret"}};
+    leasehold_config *config;
+    leasehold_client *client;
+    leasehold_lock *lock;
+    leasehold_lease *lease;
+
+    server_ask(store->server, "ACL SETUSER app on >s3cret allkeys allchannels allcommands");
+    EXPECT(LEASEHOLD_OK, leasehold_config_from_url(store->url, LEASEHOLD_NUL, &config, &problem));
+    CHECK_STATUS(LEASEHOLD_OK, leasehold_config_set_credentials(config, look_up, &good, forget));
+    EXPECT(LEASEHOLD_OK, leasehold_client_open_config(config, &client, &problem));
+    leasehold_config_free(config);
+    give_back(take_name(client, "n"));
+    CHECK(good.calls == 1 && good.drops == 0);
+    leasehold_client_free(client);
+    EVENTUALLY(good.drops == 1);
+
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        EXPECT(LEASEHOLD_OK,
+               leasehold_config_from_url(store->url, LEASEHOLD_NUL, &config, &problem));
+        CHECK_STATUS(LEASEHOLD_OK,
+                     leasehold_config_set_credentials(config, look_up, wrong[i].asked, forget));
+        EXPECT(LEASEHOLD_OK, leasehold_client_open_config(config, &client, &problem));
+        lock = make_lock(client, "n");
+        CHECK_STATUS(LEASEHOLD_ERR_AUTH, leasehold_lock_try_acquire(lock, &lease, &problem));
+        CHECK(strstr(leasehold_error_detail(problem), wrong[i].says) != NULL);
+        leasehold_error_free(problem);
+        leasehold_lock_free(lock);
+        leasehold_client_free(client);
+        leasehold_config_free(config);
+        EVENTUALLY(wrong[i].asked->drops == 1);
+    }
+
+    /* One that is not set is dropped at once. */
+    EXPECT(LEASEHOLD_OK,
+           leasehold_config_from_url("redis://:p@h", LEASEHOLD_NUL, &config, &problem));
+    CHECK_STATUS(LEASEHOLD_ERR_BAD_ARGUMENT,
+                 leasehold_config_set_credentials(config, look_up, &good, forget));
+    CHECK_INT(2, good.drops);
+    CHECK_STATUS(LEASEHOLD_OK, leasehold_config_set_credentials(config, NULL, NULL, NULL));
+    EXPECT(LEASEHOLD_OK, leasehold_config_check(config, &problem));
+    leasehold_config_free(config);
+}
+
 static void what_is_shown_of_a_lock_that_another_program_holds(struct store *store)
 {
     leasehold_client *client = open_client(store->url);
@@ -332,6 +416,7 @@ int main(int argc, char **argv)
     TEST(a_client_can_be_opened_before_its_server);
     ON_EACH_STORE(what_is_shown_of_a_lock);
     ON_EACH_STORE(a_holder_is_shown_with_what_it_says_of_itself);
+    ON_REDIS(credentials_are_looked_up_by_a_function);
     ON_REDIS(what_is_shown_of_a_lock_that_another_program_holds);
     ON_EACH_STORE(each_counter_counts_what_it_says);
     ON_EACH_STORE(metrics_tell_groups_of_names_apart);

@@ -22,6 +22,7 @@
 #define LOG call->log
 #define USER_DATA call->user_data
 #define LOST call->lost
+#define ASK call->ask
 #define DROP call->drop
 #define EVENTS_IN call->events
 #define OUTPUT call->output

@@ -36,6 +36,7 @@
     FUNCTION(STATUS, config_set_label, CONFIG, NONE, NAME, (HANDLE, BYTES))                        \
     FUNCTION(STATUS, config_set_register, CONFIG, NONE, NO, (HANDLE, COUNT))                       \
     FUNCTION(STATUS, config_set_advise, CONFIG, NONE, NO, (HANDLE, COUNT))                         \
+    FUNCTION(STATUS, config_set_credentials, CONFIG, NONE, NO, (HANDLE, ASK, USER_DATA, DROP))     \
     FUNCTION(STATUS, config_set_program, CONFIG, NONE, NAME, (HANDLE, BYTES))                      \
     FUNCTION(STATUS, config_set_language, CONFIG, NONE, NAME, (HANDLE, BYTES))                     \
     FUNCTION(STATUS, config_add_metrics_group, CONFIG, NONE, NAME, (HANDLE, BYTES))                \
@@ -188,6 +189,7 @@ struct call {
     leasehold_interrupt_fn interrupt;
     leasehold_log_fn log;
     leasehold_lease_lost_fn lost;
+    leasehold_credentials_fn ask;
     leasehold_lease_drop_fn drop;
     leasehold_events *events;
     void *user_data;

@@ -89,6 +89,21 @@ static int lost(void *user_data, const leasehold_event *event)
     return 0;
 }
 
+/* Has none. */
+static int ask(void *user_data, const char *host, uint16_t port, const char *user,
+               leasehold_credentials *answer)
+{
+    atomic_long *calls = user_data;
+
+    if (strlen(host) == 0 || (user != NULL && port == 0 && strlen(user) == 0)) {
+        fprintf(stderr, "a function was asked for the credentials of no server\n");
+        failures++;
+    }
+    if (atomic_fetch_add(calls, 1) % 2 == 0)
+        answer->failure = "there are none";
+    return 1;
+}
+
 /* ---- calls ------------------------------------------------------------------------------------ */
 
 static void report(const struct function *function, const struct call *call, const char *what)
@@ -241,6 +256,7 @@ static void run(struct thread *thread, const struct function *function, void *ha
         call.events = shared(EVENTS, chance);
     if (takes(function, "DROP")) {
         call.lost = percent(chance, 80) ? lost : NULL;
+        call.ask = percent(chance, 20) ? ask : NULL;
         call.user_data = calloc(1, sizeof(atomic_long));
         call.drop = free;
     }

@@ -2,8 +2,10 @@
 
 #include "check.hpp"
 
+#include <atomic>
 #include <cstdlib>
 #include <future>
+#include <stdexcept>
 #include <string>
 
 using namespace std::chrono_literals;
@@ -35,6 +37,36 @@ TEST(client_opens_before_its_server) {
     EQUAL(std::string{refused.what()},
           leasehold_status_message(LEASEHOLD_ERR_REFUSED) + (": " + refused.detail()));
     THROWS(LEASEHOLD_ERR_REFUSED, client.lock("name").try_acquire());
+}
+
+TEST(credentials_are_looked_up_by_a_function) {
+    std::atomic<int> calls{0};
+    const auto opened = [&](leasehold::credentials_function function) {
+        return leasehold::client{
+            leasehold::config{server().url()}.credentials(std::move(function))};
+    };
+    const auto good = [&](const leasehold::endpoint &to) {
+        EQUAL(to.host, "127.0.0.1");
+        CHECK(to.port != 0 && to.user.empty());
+        ++calls;
+        // The server lets everybody in, who has any password.
+        return leasehold::credentials{"default", "any", std::chrono::system_clock::now() + 1h};
+    };
+    const leasehold::client client = opened(good);
+    CHECK(client.lock(check::unused_name()).try_acquire().has_value());
+    EQUAL(calls.load(), 1);
+
+    const auto refused = [&](leasehold::credentials_function function, std::string_view says) {
+        const auto failed = opened(std::move(function));
+        CHECK(contains(THROWS(LEASEHOLD_ERR_AUTH, failed.ping()).detail(), says));
+    };
+    refused(
+        [](const auto &) -> leasehold::credentials { throw std::runtime_error{"it is sealed"}; },
+        ": it is sealed");
+    refused([](const auto &) -> leasehold::credentials { throw 7; }, "it does not say why");
+    refused([](const auto &) { return leasehold::credentials{"", "a", {{}}}; }, "ended at 1970");
+    THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold::config{"redis://:p@h"}.credentials(good));
+    leasehold::config{"redis://:p@h"}.credentials(nullptr);
 }
 
 TEST(client_refuses_a_bad_url) {

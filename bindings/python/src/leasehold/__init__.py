@@ -16,6 +16,7 @@ any function. Programs of `asyncio` use `leasehold.aio`. `leasehold.compat.Lock`
 
 from . import _abi
 from ._client import Client, Counters, connect
+from ._credentials import Credentials, Endpoint
 from ._errors import (
     Auth,
     BadArgument,
@@ -63,7 +64,9 @@ __all__ = [
     "ClientInfo",
     "Closed",
     "Counters",
+    "Credentials",
     "DiskFull",
+    "Endpoint",
     "Error",
     "Event",
     "EventKind",

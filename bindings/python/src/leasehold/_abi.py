@@ -6,6 +6,7 @@ and passing an address costs the least. Everything in here is as in the header, 
 
 from ctypes import (
     CFUNCTYPE,
+    POINTER,
     Structure,
     c_bool,
     c_char_p,
@@ -13,6 +14,7 @@ from ctypes import (
     c_int32,
     c_int64,
     c_size_t,
+    c_uint16,
     c_uint32,
     c_uint64,
     c_void_p,
@@ -45,6 +47,20 @@ class Turn(Structure):
 
     _fields_ = [("lease", c_void_p), ("fence", c_uint64)]
 
+
+class Credentials(Structure):
+    """leasehold_credentials."""
+
+    _fields_ = [
+        ("user", c_char_p),
+        ("secret", c_char_p),
+        ("valid_until_ms", c_int64),
+        ("retire_connections", c_bool),
+        ("failure", c_char_p),
+    ]
+
+
+ASK = CFUNCTYPE(c_int, c_void_p, c_char_p, c_uint16, c_char_p, POINTER(Credentials))
 
 #: Makes of an address or a handle what ctypes passes on: nothing is left to convert in a call.
 argument: Callable[[Any], Any] = c_void_p.from_param
@@ -80,6 +96,7 @@ config_set_language = _function(c_int32, "config_set_language", c_void_p, c_char
 config_add_metrics_group = _function(
     c_int32, "config_add_metrics_group", c_void_p, c_char_p, c_size_t
 )
+config_set_credentials = _function(c_int32, "config_set_credentials", c_void_p, ASK, c_void_p, DROP)
 config_check = _function(c_int32, "config_check", c_void_p, c_void_p)
 config_store = _function(c_char_p, "config_store", c_void_p)
 config_free = _function(None, "config_free", c_void_p)

@@ -9,7 +9,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple, NoReturn, Optional, Union, cast
 
-from . import _abi, _borrowed, _interrupts, _log
+from . import _abi, _borrowed, _credentials, _interrupts, _log
 from ._borrowed import Borrowed
 from ._errors import OK, bad_argument, failure
 from ._events import Events
@@ -399,6 +399,7 @@ def connect(
     register: Optional[bool] = None,
     advise: Optional[bool] = None,
     metrics_groups: Sequence[str] = (),
+    credentials: Optional[_credentials.Provider] = None,
 ) -> Client:
     """Opens the store that a URL names, or the quorum of several URLs.
 
@@ -460,6 +461,11 @@ def connect(
 
     The URL can hold them too: ``redis://cache?io_timeout=300ms&pool=16``.
 
+    - `credentials`: a function that looks up the credentials of a server, such as tokens that end. It takes
+      an `Endpoint` and returns `Credentials`, or a tuple ``(user, secret, valid_until)``. The URL then has no
+      password. A background thread calls it, one call at a time: when the first connection needs
+      credentials, and again before they end. What it raises becomes the text of an `Auth`.
+
     >>> with leasehold.connect(f"sqlite:{folder}/locks.db") as client:
     ...     client.lock("orders:42").try_acquire().release()
     """
@@ -507,11 +513,17 @@ def connect(
     for pattern in metrics_groups:
         group = encode_name(pattern)
         _set(_abi.config_add_metrics_group, config, group, len(group))
+    if credentials is not None:
+        status = _credentials.set_provider(config, credentials)
+        if status != OK:
+            raise failure(_abi.config_check(config, byref(error)) or status, error)
     handle = c_void_p()
     status = _abi.client_open_config(config, byref(handle), byref(error))
     if status != OK:
         raise failure(status, error)
     client = Client(handle, metrics_groups)
+    if credentials is not None:
+        _credentials.end_with_interpreter(client)
     status = _abi.client_reopen_after_fork(handle, byref(error))
     if status != OK:
         raise failure(status, error)

@@ -115,11 +115,6 @@ COVERED = [
         [("tests/faults/server.rs", "c6_flushed_scripts_are_loaded_again")],
     ),
     (
-        "the keys of one lock lie in two slots of a Cluster",
-        "python-redis-lock#59, python-redis-lock#75, redisson#1098",
-        [("tests/servers/cluster.rs", "names_of_every_shape_lie_in_one_slot_and_work")],
-    ),
-    (
         "a check of the replicas refuses wrongly, or passes",
         "redisson#4822, redisson#4706",
         [("tests/servers/replicas.rs", "a_grant_that_too_few_replicas_have_is_given_back")],

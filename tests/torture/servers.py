@@ -45,17 +45,18 @@ def until(condition: Callable[[], Any], what: str, seconds: float = PATIENCE_S) 
 
 
 class Server:
-    """A redis-server of the kit."""
+    """A redis-server of the kit, or a Cluster of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: str = "redis") -> None:
         self._kit = subprocess.Popen(
-            [KIT, "redis"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [KIT, kind], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         assert self._kit.stdout is not None
         said = re.search(r"ports=(\d+)", self._kit.stdout.readline())
         assert said, "the kit started no server"
         self.port = int(said[1])
-        self.look = redis.Redis(port=self.port)
+        kinds = {"redis": redis.Redis, "cluster": redis.RedisCluster}
+        self.look = kinds[kind](host="127.0.0.1", port=self.port)
 
     def get(self, key: str) -> Optional[bytes]:
         return self.look.get(key)
@@ -180,8 +181,8 @@ class World:
         self._stack.callback(thing.close)
         return thing
 
-    def server(self) -> Server:
-        made: Server = self._kept(Server())
+    def server(self, kind: str = "redis") -> Server:
+        made: Server = self._kept(Server(kind))
         return made
 
     def link(self, server: Server) -> Link:

@@ -1099,7 +1099,8 @@ inline int call_look_up(void *data, const char *host, std::uint16_t port, const 
         if (found.valid_until) {
             using std::chrono::duration_cast;
             const auto since = found.valid_until->time_since_epoch();
-            answer->valid_until_ms = duration_cast<std::chrono::milliseconds>(since).count();
+            const auto ms = duration_cast<std::chrono::milliseconds>(since).count();
+            answer->valid_until_ms = ms > 0 ? ms : 1; // 0 says that there is no end.
         }
         return 0;
     } catch (...) {

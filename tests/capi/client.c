@@ -1,5 +1,6 @@
 /* Opening a store in each way there is, and what a client tells of itself and of its store. */
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

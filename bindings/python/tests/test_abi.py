@@ -31,6 +31,8 @@ _TYPES: dict[str, Any] = {
     "leasehold_log_fn": _abi.LOG,
     "leasehold_lease_lost_fn": _abi.LOST,
     "leasehold_lease_drop_fn": _abi.DROP,
+    "leasehold_credentials_fn": _abi.ASK,
+    "leasehold_credentials_drop_fn": _abi.DROP,
 }
 
 

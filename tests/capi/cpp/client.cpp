@@ -64,7 +64,11 @@ TEST(credentials_are_looked_up_by_a_function) {
         [](const auto &) -> leasehold::credentials { throw std::runtime_error{"it is sealed"}; },
         ": it is sealed");
     refused([](const auto &) -> leasehold::credentials { throw 7; }, "it does not say why");
-    refused([](const auto &) { return leasehold::credentials{"", "a", {{}}}; }, "ended at 1970");
+    refused(
+        [](const auto &) {
+            return leasehold::credentials{"", "a", std::chrono::system_clock::time_point{}};
+        },
+        "ended at 1970");
     THROWS(LEASEHOLD_ERR_BAD_ARGUMENT, leasehold::config{"redis://:p@h"}.credentials(good));
     leasehold::config{"redis://:p@h"}.credentials(nullptr);
 }

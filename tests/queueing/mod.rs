@@ -169,7 +169,15 @@ pub fn queued(server: &impl Queues) -> usize {
 
 #[track_caller]
 pub fn eventually_queued(server: &impl Queues, count: usize) {
-    eventually(LIMIT, || server.queued() == count);
+    let start = now();
+    loop {
+        let queued = server.queued();
+        if queued == count {
+            return;
+        }
+        assert!(now() - start < LIMIT, "{queued} wait, and not {count}");
+        std::thread::sleep(ms(5));
+    }
 }
 
 /// How many connections listen for wake-ups.

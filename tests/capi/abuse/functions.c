@@ -53,7 +53,7 @@ const struct function functions[] = {
 #undef FUNCTION
 };
 
-const size_t function_count = sizeof functions / sizeof *functions;
+const size_t function_count = FUNCTION_COUNT;
 
 bool takes(const struct function *function, const char *word)
 {

@@ -31,7 +31,7 @@ struct thread {
     bool within;
     struct log_data *log_data;
     /* How often each function has succeeded. */
-    long succeeded[128];
+    long succeeded[FUNCTION_COUNT];
 };
 
 /* ---- callbacks -------------------------------------------------------------------------------- */
@@ -361,7 +361,7 @@ static const struct {
     {"testing_memory_free", 5},
 };
 
-static unsigned weights[128], all_weights;
+static unsigned weights[FUNCTION_COUNT], all_weights;
 
 static void weigh(void)
 {

@@ -144,7 +144,9 @@ impl Peer {
             let (before, when) = (wire.unread.len(), (sent, deadline));
             // In front, so that the request is carried out as the newest user. If they are refused, the
             // connection is still logged in as before.
-            if let Some((login, auth)) = self.source.newer(wire) {
+            if wire.login.is_some()
+                && let Some((login, auth)) = self.source.newer(wire)
+            {
                 bytes = Cow::Owned([&auth, &*bytes].concat());
                 wire.login = Some(Arc::clone(&login));
                 wire.unread.push(Subject::Login(login), when);

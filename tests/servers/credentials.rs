@@ -56,7 +56,7 @@ fn goes_on(client: &Client) {
 /// Two threads acquire one lock in turns, so that one of them waits and is told; one lease is held, and
 /// lives by its renewals. Meanwhile the credentials change again and again.
 fn lives_through(client: &Client, rotate: impl FnOnce()) {
-    let held = client.lock("held").ttl(secs(3)).acquire().unwrap();
+    let held = client.lock("held").ttl(secs(9)).acquire().unwrap();
     let is_over = AtomicBool::new(false);
     let turns = AtomicUsize::new(0);
     thread::scope(|scope| {

@@ -103,7 +103,7 @@ fn c9_no_call_fails_and_no_lease_is_lost_while_it_changes_again_and_again() {
         server.url().replace("://", "://app@"),
         file.display()
     ));
-    let held = client.lock("held").ttl(ms(3000)).acquire().unwrap();
+    let held = client.lock("held").ttl(secs(6)).acquire().unwrap();
     let is_over = AtomicBool::new(false);
     let turns = thread::scope(|scope| {
         let turns = scope.spawn(|| {

@@ -144,7 +144,7 @@ class LockedScheduledTest {
     }
 
     @Test
-    void aRunThatTakesTooLongSaysSo() {
+    void aRunThatTakesTooLongSaysSo() throws InterruptedException {
         try (var context = node(Jobs.class)) {
             Jobs jobs = context.getBean(Jobs.class);
             assertThrows(LeaseLostException.class, () -> jobs.late(null));

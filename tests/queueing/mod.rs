@@ -176,7 +176,7 @@ pub fn eventually_queued(server: &impl Queues, count: usize) {
             return;
         }
         assert!(now() - start < LIMIT, "{queued} wait, and not {count}");
-        std::thread::sleep(ms(5));
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

@@ -15,7 +15,6 @@ use std::time::{Duration, SystemTime};
 use super::credentials::{Credentials, Endpoint, Provider};
 use super::secret::Secret;
 use super::secret_command::SecretCommand;
-
 use crate::clock::{Deadline, Moment};
 use crate::error::{Error, ErrorKind};
 use crate::jitter::Jitter;
@@ -317,7 +316,6 @@ impl Entry {
                     let pause = jitter.around(pause.clamp(LEAST_PAUSE, MOST_PAUSE));
                     self.due = Some(now.plus(pause));
                 }
-
                 self.failed = Some(error);
             }
         }

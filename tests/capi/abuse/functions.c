@@ -53,8 +53,6 @@ const struct function functions[] = {
 #undef FUNCTION
 };
 
-const size_t function_count = FUNCTION_COUNT;
-
 bool takes(const struct function *function, const char *word)
 {
     return strstr(function->arguments, word) != NULL;
@@ -62,7 +60,7 @@ bool takes(const struct function *function, const char *word)
 
 const struct function *function_named(const char *name)
 {
-    for (size_t i = 0; i < function_count; i++)
+    for (size_t i = 0; i < FUNCTION_COUNT; i++)
         if (strcmp(functions[i].name, name) == 0)
             return &functions[i];
     fprintf(stderr, "there is no function %s\n", name);

@@ -216,7 +216,6 @@ extern const struct function functions[];
 #define FUNCTION(...) +1
 enum { FUNCTION_COUNT = FUNCTIONS(FUNCTION) };
 #undef FUNCTION
-extern const size_t function_count;
 
 bool takes(const struct function *function, const char *word);
 

@@ -365,10 +365,10 @@ static unsigned weights[FUNCTION_COUNT], all_weights;
 
 static void weigh(void)
 {
-    for (size_t i = 0; i < function_count; i++) weights[i] = 100;
+    for (size_t i = 0; i < FUNCTION_COUNT; i++) weights[i] = 100;
     for (size_t i = 0; i < sizeof rare / sizeof *rare; i++)
         weights[function_named(rare[i].name) - functions] = rare[i].weight;
-    for (size_t i = 0; i < function_count; i++) all_weights += weights[i];
+    for (size_t i = 0; i < FUNCTION_COUNT; i++) all_weights += weights[i];
 }
 
 static const struct function *some_function(struct chance *chance)
@@ -454,7 +454,7 @@ static void need(bool so, const char *what)
 /* With enough calls, chance comes to all of them. */
 static void check_reach(const struct thread *threads, long calls)
 {
-    for (size_t i = 0; i < function_count; i++) {
+    for (size_t i = 0; i < FUNCTION_COUNT; i++) {
         long succeeded = 0;
 
         for (int t = 0; t < THREADS; t++) succeeded += threads[t].succeeded[i];

@@ -299,7 +299,7 @@ static void compare_with_list(const char *path)
 
         line[strcspn(line, "\n")] = '\0';
         lines++;
-        for (size_t i = 0; i < function_count && !known; i++)
+        for (size_t i = 0; i < FUNCTION_COUNT && !known; i++)
             known =
                 strncmp(line, "leasehold_", 10) == 0 && strcmp(line + 10, functions[i].name) == 0;
         if (!known) {
@@ -308,9 +308,9 @@ static void compare_with_list(const char *path)
         }
     }
     fclose(list);
-    if (lines != function_count) {
-        fprintf(stderr, "%zu functions are listed in %s, and %zu in functions.h\n", lines, path,
-                function_count);
+    if (lines != FUNCTION_COUNT) {
+        fprintf(stderr, "%zu functions are listed in %s, and %d in functions.h\n", lines, path,
+                FUNCTION_COUNT);
         failures++;
     }
 }
@@ -343,7 +343,7 @@ int main(int count, char **arguments)
     }
     for (enum type type = 0; type < TYPES; type++) {
         collect_wrongs(type, &here, &foreign, freed);
-        for (size_t i = 0; i < function_count; i++) {
+        for (size_t i = 0; i < FUNCTION_COUNT; i++) {
             if (functions[i].handle != type)
                 continue;
             misuse_in_every_way(&functions[i], &here, &foreign);

@@ -191,10 +191,12 @@ fn looking_costs_a_process_one_command_a_second() {
         let held = holder.lock(NAME).ttl(secs(30)).acquire().unwrap();
         std::thread::scope(|scope| {
             let mut watch = server.watch();
-            let waiters: Vec<_> =
-                (0..5).map(|_| in_line(scope, waiting.lock(NAME).wait(LIMIT), ms(0))).collect();
+            let stand = |_| in_line(scope, waiting.lock(NAME).wait(LIMIT), ms(0));
+            let mut waiters = vec![stand(0)];
             let soon = watch.client_commands();
             assert_eq!(soon.iter().filter(|command| is_look(command)).count(), 0, "{soon:?}");
+            waiters.extend((1..5).map(stand));
+            watch.client_commands();
             std::thread::sleep(secs(3));
             let mut looks = watch.client_commands();
             // The first one has to tell the server how.

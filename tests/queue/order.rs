@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use crate::queueing::{
-    self, NAME, Queues, again_and_again, assert_all_keys_end, eventually_queued, hold_for, in_line,
-    is_look, judge, now, on_each_queue, queued, start_crowd, start_waiter, take_turn, turns_of,
+    self, ASKED_IN_LINE, NAME, Queues, again_and_again, assert_all_keys_end, eventually_queued,
+    hold_for, in_line, is_look, judge, now, on_each_queue, queued, start_crowd, start_waiter,
+    take_turn, turns_of,
 };
 use crate::stores::{LIMIT, STALL, Store, ms, open, secs};
 #[cfg(feature = "mysql")]
@@ -119,8 +120,7 @@ fn most_overtaken(locks: Vec<Lock>, hold: Duration) -> usize {
                 let (came, mut asks) = (now(), 0);
                 let first = lock.acquire_unless(|| {
                     asks += 1;
-                    // The first time, perhaps, before it is in line.
-                    in_line.fetch_add(usize::from(asks == 2), SeqCst);
+                    in_line.fetch_add(usize::from(asks == ASKED_IN_LINE), SeqCst);
                     false
                 });
                 let mut turns = vec![hold_for(came, first.unwrap(), hold)];

@@ -211,6 +211,10 @@ pub fn assert_all_keys_end(server: &Server) {
     }
 }
 
+/// A thread whose function was asked so often whether it goes on is in line: the first time may be before
+/// it tries, and the second one before it joins, where its first request took as long as the pause between.
+pub const ASKED_IN_LINE: u32 = 3;
+
 /// A thread that is in line when this returns, and takes one turn.
 pub fn in_line<'scope>(
     scope: &'scope Scope<'scope, '_>,
@@ -220,7 +224,6 @@ pub fn in_line<'scope>(
     let (waits, is_in_line): (_, Receiver<()>) = channel();
     let thread = scope.spawn(move || {
         let asked = now();
-        // It is asked by a thread that waits; the first time, perhaps, before that is in line.
         let lease = lock.acquire_unless(|| waits.send(()).is_err()).unwrap();
         let (from, fence) = (now(), lease.fence());
         std::thread::sleep(hold);
@@ -229,7 +232,7 @@ pub fn in_line<'scope>(
         lease.release().unwrap();
         Hold { asked, from, until, fence }
     });
-    for _ in 0..2 {
+    for _ in 0..ASKED_IN_LINE {
         is_in_line.recv_timeout(LIMIT).expect("it waits");
     }
     // The rest is not looked at, and an end of it would stop the wait.
@@ -252,8 +255,7 @@ pub fn again_and_again(
             let (asked, mut asks) = (now(), 0);
             let check = || {
                 asks += 1;
-                // The first time, perhaps, before it is in line.
-                in_line[me].fetch_or(asks == 2, SeqCst);
+                in_line[me].fetch_or(asks == ASKED_IN_LINE, SeqCst);
                 false
             };
             let lease = lock.acquire_unless(check).unwrap();
@@ -286,8 +288,7 @@ pub fn waiter(args: &[String]) {
             let mut asked = 0;
             let waits = || {
                 asked += 1;
-                // The first time, perhaps, before it is in line.
-                if asked == 2 {
+                if asked == ASKED_IN_LINE {
                     child::say(&format!("{name} waits"));
                 }
                 false

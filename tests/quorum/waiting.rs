@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::queueing::{NAME, in_line, judge, now, take_turn};
+use crate::queueing::{ASKED_IN_LINE, NAME, in_line, judge, now, take_turn};
 use crate::stores::{LIMIT, Quorum, STALL, ms, open, secs};
 use kit::{Child, Hold, Mode, Server, Watch, child, eventually, unless_starved};
 use leasehold::{Client, ErrorKind, Lease};
@@ -16,7 +16,7 @@ fn waiter(args: &[String]) {
     let mut asked = 0;
     let waits = || {
         asked += 1;
-        if asked == 2 {
+        if asked == ASKED_IN_LINE {
             child::say("waits");
         }
         false

@@ -22,8 +22,8 @@ from typing import Callable
 
 import redis
 
-import leasehold
-import leasehold.compat
+import leasehold_lock as leasehold
+import leasehold_lock.compat
 
 NAME = "cycle"
 TURN = 50
@@ -80,7 +80,7 @@ def subjects(url: str, core: int) -> dict[str, Callable[[], None]]:
     client = leasehold.connect(url)
     lock = client.lock(NAME)
     their_lock = theirs.lock(NAME, timeout=30)
-    drop_in = leasehold.compat.Lock(client, NAME, timeout=30)
+    drop_in = leasehold_lock.compat.Lock(client, NAME, timeout=30)
 
     def ours() -> None:
         lock.acquire().release()

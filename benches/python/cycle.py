@@ -7,7 +7,7 @@ number; the answer is a line with what so many cycles took, in nanoseconds.
 import sys
 from time import perf_counter_ns
 
-import leasehold
+import leasehold_lock as leasehold
 
 
 def cycles(lock: leasehold.Lock, count: int) -> list[int]:

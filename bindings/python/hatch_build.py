@@ -58,7 +58,7 @@ class NativeHook(BuildHookInterface[Any]):
         build_data["pure_python"] = False
         for file in built:
             file.chmod(0o755)
-            build_data["force_include"][str(file)] = f"leasehold/_native/{file.name}"
+            build_data["force_include"][str(file)] = f"leasehold_lock/_native/{file.name}"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """Takes the folder away."""

@@ -9,7 +9,7 @@ import signal
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-import leasehold
+import leasehold_lock as leasehold
 
 client = leasehold.connect(metrics_groups=["stock:*"])
 stopped = threading.Event()

@@ -7,7 +7,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-import leasehold
+import leasehold_lock as leasehold
 
 _LINE = re.compile(rb"\Afence (\d+)\n")
 

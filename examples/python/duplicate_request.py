@@ -14,7 +14,7 @@ import urllib.request
 import uuid
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-import leasehold
+import leasehold_lock as leasehold
 
 
 class Database:

@@ -13,7 +13,7 @@ import time
 import uuid
 from pathlib import Path
 
-import leasehold
+import leasehold_lock as leasehold
 
 WORKERS = 3
 RUN = uuid.uuid4()

@@ -6,7 +6,7 @@
 import time
 import uuid
 
-import leasehold
+import leasehold_lock as leasehold
 
 
 class Till:

@@ -21,8 +21,8 @@ import redis.asyncio
 import redis_lock
 from servers import CUT, Link, Server, World, line, show, until
 
-import leasehold
-from leasehold import EventKind, aio
+import leasehold_lock as leasehold
+from leasehold_lock import EventKind, aio
 
 NAME = "job"
 #: No other request has this name in it.
@@ -315,7 +315,7 @@ class HeldForEver:
 
 
 OUR_HOLDER = """
-    import sys, leasehold
+    import sys, leasehold_lock as leasehold
     client = leasehold.connect(f"redis://127.0.0.1:{sys.argv[1]}?io_timeout=20s")
     lease = client.lock(sys.argv[2], ttl=float(sys.argv[3])).acquire()
     print("held", flush=True)
@@ -438,7 +438,7 @@ class ClockOfANode:
             shim, source = f"{folder}/clock.so", Path(__file__).with_name("clock.c")
             subprocess.run(["cc", "-shared", "-fPIC", "-o", shim, str(source)], check=True)
             text = """
-                import sys, time, leasehold
+                import sys, time, leasehold_lock as leasehold
                 port, name, now = sys.argv[1:]
                 assert time.time() > float(now) + 170, "the clock is not ahead"
                 client = leasehold.connect(f"redis://127.0.0.1:{port}?io_timeout=20s")

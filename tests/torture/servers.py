@@ -190,7 +190,7 @@ class World:
         return made
 
     def leasehold(self, *ports: int, io_timeout: float = 20, **options: Any) -> Any:
-        import leasehold
+        import leasehold_lock as leasehold
 
         urls = [f"redis://127.0.0.1:{port}" for port in ports]
         return self._kept(

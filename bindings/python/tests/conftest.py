@@ -15,7 +15,7 @@ import pytest
 import redis
 from server import Server, group
 
-import leasehold
+import leasehold_lock as leasehold
 
 os.environ.pop("LEASEHOLD_URL", None)
 os.environ["LEASEHOLD_CONF"] = os.devnull

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-import leasehold.compat.aio
+import leasehold_lock.compat.aio
 
 NO_TTL = "no lock is left without a ttl: a holder without a timeout has 30 s, and is renewed"
 CLOCK = "it looks into redis-py's own loop, by a clock of its own in place of the module's `time`"
-#: Also in leasehold.compat and docs/how-to/libraries-on-redis-py.md, as "one difference".
+#: Also in leasehold_lock.compat and docs/how-to/libraries-on-redis-py.md, as "one difference".
 ON_PURPOSE = {
     "tests/test_lock.py::TestLock::test_lock": NO_TTL,
     "tests/test_lock.py::TestLock::test_blocking_timeout": CLOCK,
@@ -20,9 +20,9 @@ ON_PURPOSE = {
 }
 
 for name in ("redis.lock", "redis.client"):
-    setattr(importlib.import_module(name), "Lock", leasehold.compat.Lock)  # noqa: B010
+    setattr(importlib.import_module(name), "Lock", leasehold_lock.compat.Lock)  # noqa: B010
 for name in ("redis.asyncio.lock", "redis.asyncio.client"):
-    setattr(importlib.import_module(name), "Lock", leasehold.compat.aio.Lock)  # noqa: B010
+    setattr(importlib.import_module(name), "Lock", leasehold_lock.compat.aio.Lock)  # noqa: B010
 
 
 def pytest_collection_modifyitems(items: list[Any]) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-import leasehold
-from leasehold import _abi, _errors, _events, _loader, _lock
+import leasehold_lock as leasehold
+from leasehold_lock import _abi, _errors, _events, _loader, _lock
 
 ROOT = Path(__file__).resolve().parents[3]
 HEADER = (ROOT / "include/leasehold.h").read_text()

@@ -13,9 +13,9 @@ import pytest
 from conftest import Run, script
 from server import Server
 
-import leasehold
-import leasehold.aio
-from leasehold import EventKind, _waits, aio
+import leasehold_lock as leasehold
+import leasehold_lock.aio
+from leasehold_lock import EventKind, _waits, aio
 
 _T = TypeVar("_T")
 
@@ -198,7 +198,7 @@ def test_loops_of_several_threads_wait_each_for_its_own(
 def test_a_child_waits_in_a_loop_of_its_own(run: Run, url: str, name: str) -> None:
     text = """
         import asyncio, os, sys
-        import leasehold
+        import leasehold_lock as leasehold
         _, url, name = sys.argv
         client = leasehold.connect(url)
         lock = client.lock(name, wait=20)
@@ -406,7 +406,7 @@ def test_ctrl_c_ends_a_program_that_waits(
 ) -> None:
     text = """
         import asyncio, sys
-        import leasehold
+        import leasehold_lock as leasehold
         _, url, name = sys.argv
 
         async def main():

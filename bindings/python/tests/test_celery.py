@@ -14,16 +14,16 @@ from celery import Celery  # type: ignore[import-untyped]
 from conftest import Until
 from server import Server
 
-import leasehold
-from leasehold.celery import LockedTask
+import leasehold_lock as leasehold
+from leasehold_lock.celery import LockedTask
 
 #: The program of the workers, and of whoever has them work.
 TASKS = """
     import os, time
     from pathlib import Path
-    import leasehold
+    import leasehold_lock as leasehold
     from celery import Celery
-    from leasehold.celery import LockedTask
+    from leasehold_lock.celery import LockedTask
 
     app = Celery("tasks", broker=os.environ["BROKER"], backend=os.environ["BROKER"])
     client = leasehold.connect(os.environ["STORE"])

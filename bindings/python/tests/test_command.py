@@ -10,12 +10,12 @@ import pytest
 from conftest import Run
 from server import Server
 
-import leasehold
-from leasehold import __main__ as command
+import leasehold_lock as leasehold
+from leasehold_lock import __main__ as command
 
 
 def leasehold_command(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    words = [sys.executable, "-m", "leasehold", *arguments]
+    words = [sys.executable, "-m", "leasehold_lock", *arguments]
     return subprocess.run(words, capture_output=True, text=True, timeout=60)
 
 
@@ -80,7 +80,7 @@ def test_it_speaks_tls_and_knows_files(tmp_path: Path) -> None:
 def test_signals_go_to_the_command(server: Server, name: str) -> None:
     words = ["run", "--store", server.url, name, "--", "sh", "-c", "echo begun; exec sleep 60"]
     child = subprocess.Popen(
-        [sys.executable, "-m", "leasehold", *words], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", "leasehold_lock", *words], stdout=subprocess.PIPE, text=True
     )
     assert child.stdout is not None and child.stdout.readline() == "begun\n"
     start = time.monotonic()
@@ -95,5 +95,7 @@ def test_without_the_command_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 
 def test_importing_costs_no_asyncio(run: Run) -> None:
-    result = run("import sys, leasehold; print('asyncio' in sys.modules, 'redis' in sys.modules)")
+    result = run(
+        "import sys, leasehold_lock; print('asyncio' in sys.modules, 'redis' in sys.modules)"
+    )
     assert result.stdout == "False False\n"

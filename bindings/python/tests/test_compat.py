@@ -12,9 +12,9 @@ import redis.lock
 from conftest import Until
 from server import Server
 
-import leasehold
-import leasehold.compat
-from leasehold.compat import LockError, LockNotOwnedError
+import leasehold_lock as leasehold
+import leasehold_lock.compat
+from leasehold_lock.compat import LockError, LockNotOwnedError
 
 Make = Callable[..., Any]
 
@@ -24,7 +24,7 @@ def maker(which: str, theirs: "redis.Redis", ours: leasehold.Client, name: str) 
         if which == "redis-py":
             return redis.lock.Lock(theirs, name, **options)
         given = ours if which == "leasehold" else theirs
-        return leasehold.compat.Lock(given, name, **options)
+        return leasehold_lock.compat.Lock(given, name, **options)
 
     return make
 
@@ -217,7 +217,7 @@ def test_a_name_of_another_type(
 
 def test_a_name_in_the_encoding_of_the_client(server: Server, name: str) -> None:
     """With hiredis, redis-py sends UTF-8 all the same."""
-    kinds: list[Any] = [redis.lock.Lock, leasehold.compat.Lock]
+    kinds: list[Any] = [redis.lock.Lock, leasehold_lock.compat.Lock]
     seen: list[Any] = []
     with redis.Redis(port=server.port, encoding="latin-1") as latin:
         for kind in kinds:
@@ -237,7 +237,7 @@ EXTEND_TO = """
 
 
 def test_a_script_of_ones_own(theirs: "redis.Redis", server: Server, name: str) -> None:
-    kinds: list[Any] = [redis.lock.Lock, leasehold.compat.Lock]
+    kinds: list[Any] = [redis.lock.Lock, leasehold_lock.compat.Lock]
     for kind in kinds:
         lock = kind(theirs, name, timeout=60)
         lock.lua_extend = theirs.register_script(EXTEND_TO)

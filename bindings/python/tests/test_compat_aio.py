@@ -15,10 +15,10 @@ import redis.asyncio.sentinel
 import redis.exceptions
 from server import Server, group
 
-import leasehold
-import leasehold.compat.aio
-from leasehold.compat import LockError, LockNotOwnedError
-from leasehold.compat.aio import Lock
+import leasehold_lock as leasehold
+import leasehold_lock.compat.aio
+from leasehold_lock.compat import LockError, LockNotOwnedError
+from leasehold_lock.compat.aio import Lock
 
 #: Redis-py has no types for it.
 sentinel_of: Any = redis.asyncio.sentinel.Sentinel
@@ -198,14 +198,14 @@ def test_what_cannot_be_followed_is_refused(
         )
         with pytest.raises(TypeError, match="RedisCluster for asyncio.*leasehold.connect"):
             Lock(clustered, name)
-        with pytest.raises(TypeError, match="no client for asyncio.*leasehold.compat.Lock"):
+        with pytest.raises(TypeError, match="no client for asyncio.*leasehold_lock.compat.Lock"):
             Lock(theirs, name)
-        with pytest.raises(TypeError, match="a client for asyncio.*leasehold.compat.aio.Lock"):
-            leasehold.compat.Lock(client, name)
+        with pytest.raises(TypeError, match="a client for asyncio.*leasehold_lock.compat.aio.Lock"):
+            leasehold_lock.compat.Lock(client, name)
 
     tell(server, story)
     with pytest.raises(TypeError, match="pipeline.*the client that made it"):
-        leasehold.compat.Lock(theirs.pipeline(), name)
+        leasehold_lock.compat.Lock(theirs.pipeline(), name)
     for method in ["do_acquire", "do_release", "do_extend", "do_reacquire", "register_scripts"]:
         with pytest.raises(TypeError, match=f"Mine.{method}"):
             type("Mine", (Lock,), {method: lambda self: None})

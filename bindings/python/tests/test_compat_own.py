@@ -17,14 +17,14 @@ import redis.sentinel
 from conftest import Run, Until
 from server import Server
 
-import leasehold
-import leasehold.compat
+import leasehold_lock as leasehold
+import leasehold_lock.compat
 
 
 def test_exceptions_are_redis_pys() -> None:
-    for name in leasehold.compat.__all__:
+    for name in leasehold_lock.compat.__all__:
         if name != "Lock":
-            assert getattr(leasehold.compat, name) is getattr(redis.exceptions, name)
+            assert getattr(leasehold_lock.compat, name) is getattr(redis.exceptions, name)
 
 
 def test_every_argument_is_there() -> None:
@@ -33,22 +33,22 @@ def test_every_argument_is_there() -> None:
         return [(one.name, one.default) for one in found]
 
     for method in ["acquire", "release", "extend", "reacquire", "locked", "owned"]:
-        ours = parameters(getattr(leasehold.compat.Lock, method))
+        ours = parameters(getattr(leasehold_lock.compat.Lock, method))
         assert ours == parameters(getattr(redis.lock.Lock, method)), method
-    ours = parameters(leasehold.compat.Lock.__init__)
+    ours = parameters(leasehold_lock.compat.Lock.__init__)
     assert ours == parameters(redis.lock.Lock.__init__)
 
 
 def test_a_lock_without_a_timeout_is_renewed_and_has_a_ttl(
     redis_client: leasehold.Client, server: Server, name: str
 ) -> None:
-    with leasehold.compat.Lock(redis_client, name):
+    with leasehold_lock.compat.Lock(redis_client, name):
         assert 20000 < server.pttl(name) <= 30000
 
 
 def test_redis_py_makes_one_itself(theirs: "redis.Redis", server: Server, name: str) -> None:
-    lock: Any = theirs.lock(name, timeout=5, lock_class=leasehold.compat.Lock)
-    assert isinstance(lock, leasehold.compat.Lock)
+    lock: Any = theirs.lock(name, timeout=5, lock_class=leasehold_lock.compat.Lock)
+    assert isinstance(lock, leasehold_lock.compat.Lock)
     with lock:
         assert server.get(name) == lock.local.token
 
@@ -57,10 +57,10 @@ def test_an_object_of_redis_py_survives_a_fork(run: Run, server: Server, name: s
     result = run(
         """
         import os, sys, warnings
-        import redis, leasehold.compat
+        import redis, leasehold_lock.compat
         warnings.simplefilter("ignore")
         _, port, name = sys.argv
-        lock = leasehold.compat.Lock(redis.Redis(port=int(port)), name, timeout=5)
+        lock = leasehold_lock.compat.Lock(redis.Redis(port=int(port)), name, timeout=5)
         with lock:
             pass
         child = os.fork()
@@ -82,7 +82,7 @@ def test_it_stands_in_no_queue(
     lease = redis_client.lock(name).acquire()
     queue = f"leasehold:queue:{{{name}}}"
     with leasehold.connect(server.url) as client, ThreadPoolExecutor() as threads:
-        lock = leasehold.compat.Lock(client, name, timeout=5, sleep=0.01, thread_local=False)
+        lock = leasehold_lock.compat.Lock(client, name, timeout=5, sleep=0.01, thread_local=False)
         waiting = threads.submit(lock.acquire)
         until(lambda: client.counters().busy > 3)
         assert server.call("EXISTS", queue).strip() == b":0"
@@ -100,8 +100,8 @@ def test_without_redis_py(run: Run, server: Server, name: str) -> None:
         """
         import sys
         sys.modules["redis"] = None
-        import leasehold, leasehold.compat
-        from leasehold.compat import Lock, LockError, LockNotOwnedError, RedisError
+        import leasehold_lock as leasehold, leasehold_lock.compat
+        from leasehold_lock.compat import Lock, LockError, LockNotOwnedError, RedisError
         lock = Lock(leasehold.connect(sys.argv[1]), sys.argv[2], timeout=5)
         with lock:
             pass
@@ -118,7 +118,7 @@ def test_without_redis_py(run: Run, server: Server, name: str) -> None:
 
 
 def test_the_certificates_of_a_redis_py_client() -> None:
-    from leasehold._borrowed._redis import url_of_source as url_of
+    from leasehold_lock._borrowed._redis import url_of_source as url_of
 
     pool: Any = redis.Redis.from_url("rediss://h:1/2?ssl_ca_certs=/a b.pem").connection_pool
     assert url_of(pool) == "rediss://h:1/2?ca=%2Fa%20b.pem"
@@ -139,7 +139,7 @@ def test_the_certificates_of_a_redis_py_client() -> None:
     ],
 )
 def test_the_server_of_a_redis_py_client(url: str, expected: str) -> None:
-    from leasehold._borrowed._redis import url_of_source as url_of
+    from leasehold_lock._borrowed._redis import url_of_source as url_of
 
     pool: Any = redis.Redis.from_url(url).connection_pool
     made = url_of(pool)
@@ -148,7 +148,7 @@ def test_the_server_of_a_redis_py_client(url: str, expected: str) -> None:
 
 
 def test_the_server_of_a_pool_that_names_none() -> None:
-    from leasehold._borrowed._redis import url_of_source as url_of
+    from leasehold_lock._borrowed._redis import url_of_source as url_of
 
     assert url_of(redis.ConnectionPool()) == "redis://localhost:6379/0"
     assert url_of(redis.ConnectionPool(port=1)) == "redis://localhost:1/0"
@@ -179,17 +179,17 @@ def test_a_connection_that_is_not_made_as_redis_py_would_is_refused(
 ) -> None:
     client = redis.Redis(host="h", ssl=True, **options)
     if refused is None:
-        leasehold.compat.Lock(client, "name")
+        leasehold_lock.compat.Lock(client, "name")
         return
     with pytest.raises(TypeError, match=f"{refused}.*leasehold.connect") as caught:
-        leasehold.compat.Lock(client, "name")
+        leasehold_lock.compat.Lock(client, "name")
     assert "secret" not in str(caught.value)
 
 
 def test_tls_files_without_tls_are_refused() -> None:
     plain: Any = redis.Redis.from_url("redis://h?ssl_ca_certs=/ca.pem")
     with pytest.raises(TypeError, match="ssl_ca_certs"):
-        leasehold.compat.Lock(plain, "name")
+        leasehold_lock.compat.Lock(plain, "name")
 
 
 def test_a_connection_of_ones_own_is_refused() -> None:
@@ -198,7 +198,7 @@ def test_a_connection_of_ones_own_is_refused() -> None:
 
     pool: Any = redis.ConnectionPool(connection_class=Elsewhere)
     with pytest.raises(TypeError, match="Elsewhere.*leasehold.connect"):
-        leasehold.compat.Lock(redis.Redis(connection_pool=pool), "name")
+        leasehold_lock.compat.Lock(redis.Redis(connection_pool=pool), "name")
 
 
 @pytest.fixture
@@ -213,7 +213,7 @@ sentinel_of: Any = redis.sentinel.Sentinel
 
 def use(client: Any, name: str) -> None:
     """A lock of ours beside one of redis-py."""
-    lock: Any = client.lock(name, timeout=5, lock_class=leasehold.compat.Lock)
+    lock: Any = client.lock(name, timeout=5, lock_class=leasehold_lock.compat.Lock)
     with lock:
         assert client.get(name) == lock.local.token and lock.extend(5)
         assert not client.lock(name, timeout=5).acquire(blocking=False)
@@ -221,7 +221,7 @@ def use(client: Any, name: str) -> None:
         assert not lock.acquire(blocking=False)
     with lock:
         client.delete(name)
-        with pytest.raises(leasehold.compat.LockNotOwnedError):
+        with pytest.raises(leasehold_lock.compat.LockNotOwnedError):
             lock.release()
         assert lock.acquire(blocking=False)
     assert lock.acquire(token="mine") and client.get(name) == b"mine"
@@ -232,7 +232,7 @@ def test_the_master_that_sentinels_name(sentinels: Any, name: str) -> None:
     manager = sentinel_of(sentinels)
     use(manager.master_for("mymaster"), name)
     with pytest.raises(TypeError, match="master_for"):
-        leasehold.compat.Lock(manager.slave_for("mymaster"), name)
+        leasehold_lock.compat.Lock(manager.slave_for("mymaster"), name)
 
 
 def test_a_cluster(cluster: "redis.RedisCluster") -> None:
@@ -241,7 +241,7 @@ def test_a_cluster(cluster: "redis.RedisCluster") -> None:
 
 
 def test_where_sentinels_are_and_what_they_are_told() -> None:
-    from leasehold._borrowed._redis import url_of_source as url_of
+    from leasehold_lock._borrowed._redis import url_of_source as url_of
 
     def made(sentinel: Any = None, **options: Any) -> str:
         given = sentinel_of([("h", 1), ("::1", 2)], sentinel_kwargs=sentinel, **options)
@@ -278,12 +278,12 @@ def test_a_cluster_that_connects_in_a_way_of_its_own_is_refused(cluster: Any, na
         options: Any = {option: value}
         with redis.RedisCluster(node.host, node.port, **options) as client:
             with pytest.raises(TypeError, match=f"{option}.*leasehold.connect"):
-                leasehold.compat.Lock(client, name)
+                leasehold_lock.compat.Lock(client, name)
 
 
 @pytest.mark.parametrize("value", ["5", b"5"])
 def test_a_time_that_is_text(value: Any, theirs: "redis.Redis", name: str) -> None:
-    kinds: list[Any] = [redis.lock.Lock, leasehold.compat.Lock]
+    kinds: list[Any] = [redis.lock.Lock, leasehold_lock.compat.Lock]
     for kind in kinds:
         with pytest.raises(redis.exceptions.ResponseError, match="not an integer"):
             kind(theirs, name, timeout=value).acquire(blocking=False)
@@ -293,7 +293,7 @@ def test_a_time_that_is_text(value: Any, theirs: "redis.Redis", name: str) -> No
 
 
 def test_a_token_that_a_program_sets_as_it_likes(theirs: "redis.Redis", name: str) -> None:
-    kinds: list[Any] = [redis.lock.Lock, leasehold.compat.Lock]
+    kinds: list[Any] = [redis.lock.Lock, leasehold_lock.compat.Lock]
     for kind in kinds:
         lock = kind(theirs, name, timeout=5)
         lock.acquire()
@@ -302,51 +302,51 @@ def test_a_token_that_a_program_sets_as_it_likes(theirs: "redis.Redis", name: st
         lock.release()
         for other in ["x", 4711]:
             lock.local.token = other
-            with pytest.raises(leasehold.compat.LockNotOwnedError):
+            with pytest.raises(leasehold_lock.compat.LockNotOwnedError):
                 lock.release()
 
 
 def test_a_client_for_asyncio_is_refused(server: Server, name: str) -> None:
     client: Any = redis.asyncio.Redis(port=server.port)
     with pytest.raises(TypeError, match="asyncio"):
-        leasehold.compat.Lock(client, name, timeout=10)
+        leasehold_lock.compat.Lock(client, name, timeout=10)
     with pytest.raises(TypeError, match="asyncio"):
-        client.lock(name, timeout=10, lock_class=leasehold.compat.Lock)
+        client.lock(name, timeout=10, lock_class=leasehold_lock.compat.Lock)
     assert server.get(name) is None
     clustered: Any = redis.asyncio.RedisCluster(
         startup_nodes=[redis.asyncio.cluster.ClusterNode("h", 1)]
     )
     with pytest.raises(TypeError, match="asyncio"):
-        leasehold.compat.Lock(clustered, name, timeout=10)
+        leasehold_lock.compat.Lock(clustered, name, timeout=10)
 
 
 def test_a_method_that_would_not_be_called_is_refused() -> None:
     for method in ["do_acquire", "do_release", "do_extend", "do_reacquire", "register_scripts"]:
         with pytest.raises(TypeError, match=f"Mine.{method}"):
-            type("Mine", (leasehold.compat.Lock,), {method: lambda self: None})
+            type("Mine", (leasehold_lock.compat.Lock,), {method: lambda self: None})
 
 
 def test_redis_pys_classes_are_found_where_ours_stands_in_their_place(
     theirs: "redis.Redis", monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """Also where a program has replaced them before, and loads the package anew."""
-    monkeypatch.setattr(redis.lock, "Lock", leasehold.compat.Lock)
-    monkeypatch.setattr(redis.client, "Lock", leasehold.compat.Lock)
-    from leasehold.compat import _foreign
+    monkeypatch.setattr(redis.lock, "Lock", leasehold_lock.compat.Lock)
+    monkeypatch.setattr(redis.client, "Lock", leasehold_lock.compat.Lock)
+    from leasehold_lock.compat import _foreign
 
     _foreign.class_of.cache_clear()
     lock = theirs.lock(name, timeout=20)
-    assert type(lock) is leasehold.compat.Lock
+    assert type(lock) is leasehold_lock.compat.Lock
     assert lock.acquire(token="mine") and lock.owned() and lock.extend(5) and lock.reacquire()
     lock.release()
     assert _foreign.class_of("redis.lock").__mro__[1:] == (object,)
-    assert type(theirs.lock(name)) is leasehold.compat.Lock
+    assert type(theirs.lock(name)) is leasehold_lock.compat.Lock
 
 
 def test_a_script_of_ones_own_needs_redis_py(
     redis_client: leasehold.Client, server: Server, name: str
 ) -> None:
-    lock = leasehold.compat.Lock(redis_client, name, timeout=10)
+    lock = leasehold_lock.compat.Lock(redis_client, name, timeout=10)
     lock.lua_extend = print
     with lock:
         with pytest.raises(TypeError, match="script.*redis.Redis"):
@@ -358,8 +358,8 @@ def test_a_ttl_that_we_do_not_have_is_redis_pys_error(
 ) -> None:
     for timeout in [0.001, 367 * 24 * 3600]:
         with pytest.raises(redis.exceptions.ResponseError, match="from 3 ms to 366 d"):
-            leasehold.compat.Lock(redis_client, name, timeout=timeout).acquire()
-    with leasehold.compat.Lock(redis_client, name, timeout=10) as lock:
+            leasehold_lock.compat.Lock(redis_client, name, timeout=timeout).acquire()
+    with leasehold_lock.compat.Lock(redis_client, name, timeout=10) as lock:
         with pytest.raises(redis.exceptions.ResponseError, match="from 3 ms to 366 d"):
             lock.extend(366 * 24 * 3600)
         assert lock.owned()
@@ -369,16 +369,16 @@ def test_a_name_that_is_none_is_refused(redis_client: leasehold.Client) -> None:
     for wrong in [True, None]:
         name: Any = wrong
         with pytest.raises(TypeError):
-            leasehold.compat.Lock(redis_client, name).acquire()
+            leasehold_lock.compat.Lock(redis_client, name).acquire()
 
 
 def test_a_token_of_ones_own_needs_redis_py(redis_client: leasehold.Client, name: str) -> None:
     with pytest.raises(TypeError, match="redis.Redis"):
-        leasehold.compat.Lock(redis_client, name).acquire(token="mine")
+        leasehold_lock.compat.Lock(redis_client, name).acquire(token="mine")
 
 
 def test_what_is_no_client_is_refused(name: str) -> None:
     wrong: dict[str, Any] = {"connection_pool": 1}
     for client in [None, "redis://localhost", wrong]:
         with pytest.raises(TypeError, match="redis.Redis"):
-            leasehold.compat.Lock(client, name)
+            leasehold_lock.compat.Lock(client, name)

@@ -19,14 +19,14 @@ import redis.exceptions
 import redis.lock
 from server import Server
 
-import leasehold.compat.aio
+import leasehold_lock.compat.aio
 
 Use = Callable[["redis.Redis", str], Any]
 AsyncUse = Callable[[Any, str], Any]
 USES: list[Any] = []
 ASYNC_USES: list[Any] = []
 
-#: The one difference that leasehold.compat names: no lock is left without a ttl.
+#: The one difference that leasehold_lock.compat names: no lock is left without a ttl.
 DIFFERENT: dict[str, Any] = {"no_timeout_is_no_ttl": ("TTL of a living holder", -1, 30)}
 
 
@@ -408,7 +408,7 @@ async def async_token_of_another_process(r: Any, name: str) -> Any:
     return mine, await r.exists(name)
 
 
-OURS, OURS_ASYNC = leasehold.compat.Lock, leasehold.compat.aio.Lock
+OURS, OURS_ASYNC = leasehold_lock.compat.Lock, leasehold_lock.compat.aio.Lock
 
 
 @pytest.fixture

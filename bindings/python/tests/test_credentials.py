@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from server import Server
 
-import leasehold
-from leasehold import Credentials, Endpoint
+import leasehold_lock as leasehold
+from leasehold_lock import Credentials, Endpoint
 
 #: A new password comes so often, is told to be good for so long, and so many come.
 EVERY_S, LIFE_S, ROUNDS = 2, 6, 5
@@ -133,7 +133,7 @@ def test_an_end_may_be_a_datetime(server: Server, name: str) -> None:
 
 
 PROGRAM = """
-import sys, time, leasehold
+import sys, time, leasehold_lock as leasehold
 def slow(to):
     time.sleep(0.3)
     return ("default", "any", time.time() + 0.4)

@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 from server import Server
 
-import leasehold
-import leasehold.aio
-import leasehold.compat
+import leasehold_lock as leasehold
+import leasehold_lock.aio
+import leasehold_lock.compat
 
 README = Path(__file__).resolve().parents[1] / "README.md"
 
 
 def _modules() -> Iterator[Any]:
     yield leasehold
-    for found in pkgutil.walk_packages(leasehold.__path__, "leasehold."):
+    for found in pkgutil.walk_packages(leasehold.__path__, "leasehold_lock."):
         if not found.name.endswith("__main__"):
             yield importlib.import_module(found.name)
 
@@ -42,6 +42,7 @@ def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str,
         yield {
             "asyncio": asyncio,
             "leasehold": leasehold,
+            "leasehold_lock": leasehold,
             "client": client,
             "other_client": other,
             "lock": client.lock("orders:42"),
@@ -62,9 +63,9 @@ def test_a_docstring(example: doctest.DocTest, words: dict[str, Any]) -> None:
 
 def test_there_are_examples_for_what_people_use_most() -> None:
     names = {example.name for example in _examples()}
-    for name in ["leasehold", "leasehold._client.connect", "leasehold._lock.Lock"]:
+    for name in ["leasehold_lock", "leasehold_lock._client.connect", "leasehold_lock._lock.Lock"]:
         assert name in names
-    assert {"leasehold.aio", "leasehold.compat"} <= names
+    assert {"leasehold_lock.aio", "leasehold_lock.compat"} <= names
 
 
 def _blocks() -> list[str]:

@@ -10,8 +10,8 @@ import pytest
 from conftest import Until
 from server import Server
 
-import leasehold
-from leasehold import EventKind, LossReason
+import leasehold_lock as leasehold
+from leasehold_lock import EventKind, LossReason
 
 
 def lose(server: Server, name: str) -> None:

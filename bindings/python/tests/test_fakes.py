@@ -13,7 +13,7 @@ import pytest
 from conftest import Until
 from fakeredis._clients import _tcp_server
 
-import leasehold
+import leasehold_lock as leasehold
 
 MINIREDIS = Path(__file__).resolve().parents[3] / "tests/fakes/miniredis"
 PATIENT = "?io_timeout=20s"

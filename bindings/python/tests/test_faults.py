@@ -9,8 +9,8 @@ import pytest
 from conftest import Until
 from server import Server
 
-import leasehold
-from leasehold import EventKind, LossReason
+import leasehold_lock as leasehold
+from leasehold_lock import EventKind, LossReason
 
 
 def test_a_server_that_sleeps(own_server: Server, name: str, until: Until) -> None:

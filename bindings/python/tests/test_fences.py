@@ -21,7 +21,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 from server import Server, database
 
-import leasehold
+import leasehold_lock as leasehold
 
 FENCES = Path(__file__).resolve().parents[3] / "examples/fences"
 Connect = Callable[[], Any]
@@ -133,7 +133,7 @@ def test_a_fence_that_is_compared_in_a_transaction_of_its_own_is_refused(connect
 
 def test_django_compares_a_fence_within_atomic_alone(tmp_path: Path) -> None:
     program = f"""
-import django, leasehold
+import django, leasehold_lock as leasehold
 from django.conf import settings
 from django.db import connection, transaction
 

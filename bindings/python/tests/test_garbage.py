@@ -10,8 +10,8 @@ import pytest
 from conftest import Until
 from server import Server
 
-import leasehold
-from leasehold._rooms import Room
+import leasehold_lock as leasehold
+from leasehold_lock._rooms import Room
 
 
 def test_a_lost_lease_runs_out_by_its_ttl(

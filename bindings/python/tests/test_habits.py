@@ -10,9 +10,9 @@ import pytest
 import redis.lock
 from conftest import script
 
-import leasehold
-import leasehold.compat
-from leasehold import _habits
+import leasehold_lock as leasehold
+import leasehold_lock.compat
+from leasehold_lock import _habits
 
 
 def told(kind: type, call: Callable[[], Any]) -> str:
@@ -31,7 +31,7 @@ def told(kind: type, call: Callable[[], Any]) -> str:
         ("thread_local", "any thread may use a Lease"),
         ("raise_on_release_error", "leasehold.Lost"),
         ("expire", "ttl=10"),
-        ("lock_class", "leasehold.compat.Lock"),
+        ("lock_class", "leasehold_lock.compat.Lock"),
     ],
 )
 def test_an_argument_of_another_library(client: Any, argument: str, ours: str) -> None:
@@ -135,13 +135,13 @@ def test_what_is_meant_so_is_not_warned_of(redis_client: leasehold.Client, name:
             name, ttl=timedelta(hours=2), max_hold=100_000, wait=100_000
         ) as lease:
             lease.extend(timedelta(hours=3))
-        with leasehold.compat.Lock(redis_client, name, timeout=7200) as lock:
+        with leasehold_lock.compat.Lock(redis_client, name, timeout=7200) as lock:
             lock.extend(7200)
 
 
 def test_it_is_warned_of_once() -> None:
     text = """
-    import leasehold, sys
+    import leasehold_lock as leasehold, sys
     client = leasehold.connect("redis://localhost:1")
     for number in range(5):
         client.lock(f"a{number}", ttl=10000)

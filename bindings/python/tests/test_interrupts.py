@@ -10,11 +10,11 @@ import pytest
 from conftest import Until, script
 from server import Server
 
-import leasehold
+import leasehold_lock as leasehold
 
 WAITER = """
     import sys, time
-    import leasehold
+    import leasehold_lock as leasehold
     _, url, name, form = sys.argv
     client = leasehold.connect(url)
     lock = client.lock(name, ttl=60, wait=600)
@@ -84,7 +84,7 @@ def test_ctrl_c_ends_a_wait(
 def test_ctrl_c_is_never_lost_where_locks_come_and_go(server: Server, name: str) -> None:
     text = """
         import sys, time
-        import leasehold
+        import leasehold_lock as leasehold
         _, url, name = sys.argv
         client = leasehold.connect(url)
         while True:

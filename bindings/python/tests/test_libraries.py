@@ -15,34 +15,34 @@ from server import Server
 #: What a program does that replaces the classes for all that it imports.
 PATCH = """
 import redis.asyncio.client, redis.asyncio.lock, redis.client, redis.lock
-import leasehold.compat.aio
-redis.lock.Lock = redis.client.Lock = leasehold.compat.Lock
-redis.asyncio.lock.Lock = redis.asyncio.client.Lock = leasehold.compat.aio.Lock
+import leasehold_lock.compat.aio
+redis.lock.Lock = redis.client.Lock = leasehold_lock.compat.Lock
+redis.asyncio.lock.Lock = redis.asyncio.client.Lock = leasehold_lock.compat.aio.Lock
 """
 
 #: Before each of them.
 BEGIN = """
 import asyncio, sys, time
 import redis, redis.asyncio
-import leasehold.compat.aio
+import leasehold_lock.compat.aio
 
 url, name = sys.argv[1:]
 mine = redis.Redis.from_url(url)
 
 def excluded(connection):
     "The drop-in on the connection of a library keeps redis-py's own class out, and the other way."
-    with leasehold.compat.Lock(connection, name, timeout=20) as lock:
+    with leasehold_lock.compat.Lock(connection, name, timeout=20) as lock:
         assert lock.owned() and mine.pttl(name) > 0
         assert not mine.set(name, "x", nx=True)
     mine.set(name, "x", px=20_000)
-    assert not leasehold.compat.Lock(connection, name, timeout=20).acquire(blocking=False)
+    assert not leasehold_lock.compat.Lock(connection, name, timeout=20).acquire(blocking=False)
     mine.delete(name)
 
 async def excluded_in_loop(connection):
-    async with leasehold.compat.aio.Lock(connection, name, timeout=20) as lock:
+    async with leasehold_lock.compat.aio.Lock(connection, name, timeout=20) as lock:
         assert await lock.owned() and not await connection.set(name, "x", nx=True)
     await connection.set(name, "x", px=20_000)
-    lock = leasehold.compat.aio.Lock(connection, name, timeout=20)
+    lock = leasehold_lock.compat.aio.Lock(connection, name, timeout=20)
     assert not await lock.acquire(blocking=False)
     await connection.delete(name)
 """
@@ -285,7 +285,8 @@ TRIED = list(LIBRARIES) if os.environ.get("LEASEHOLD_LIBRARIES") == "all" else F
 PAGE = Path(__file__).resolve().parents[3] / "docs/how-to/libraries-on-redis-py.md"
 
 KINDS = {
-    "patched": PATCH + "Kind, AsyncKind = leasehold.compat.Lock, leasehold.compat.aio.Lock\n",
+    "patched": PATCH
+    + "Kind, AsyncKind = leasehold_lock.compat.Lock, leasehold_lock.compat.aio.Lock\n",
     "beside": "import redis.asyncio.lock\n"
     "Kind, AsyncKind = redis.lock.Lock, redis.asyncio.lock.Lock\n",
 }

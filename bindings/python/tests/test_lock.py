@@ -18,8 +18,8 @@ import pytest
 from conftest import Until
 from server import Server
 
-import leasehold
-from leasehold import _abi, _lock
+import leasehold_lock as leasehold
+from leasehold_lock import _abi, _lock
 
 
 def test_a_lock_is_held_by_one(

@@ -13,8 +13,8 @@ import pytest
 from conftest import Until
 from server import Server
 
-import leasehold
-from leasehold import Lease
+import leasehold_lock as leasehold
+from leasehold_lock import Lease
 
 
 class Order:
@@ -89,10 +89,13 @@ def test_the_lease_is_found_by_its_annotation(client: leasehold.Client, name: st
     def third(number: int, held: "Lease | None" = None) -> Any:
         return held is not None and held.valid, number, ()
 
+    def with_module(number: int, held: "leasehold.Lease", *rest: "Unknown") -> Any:  # type: ignore[name-defined]  # noqa: F821
+        return held.valid, number, rest
+
     def fourth(held: "Lease", number: "Unknown") -> Any:  # type: ignore[name-defined]  # noqa: F821
         return held.valid, number, ()
 
-    for function in (first, second, third, fourth):
+    for function in (first, second, third, fourth, with_module):
         made: Any = client.locked(name)(function)
         assert made(5) == (True, 5, ()), function
         # Frameworks pass what the signature has.

@@ -10,11 +10,11 @@ import pytest
 from conftest import Until, script
 from server import Server
 
-import leasehold
+import leasehold_lock as leasehold
 
 #: Something that is logged on the thread that calls.
 LOSE = """
-    import os, sys, leasehold
+    import os, sys, leasehold_lock as leasehold
     _, url, name = sys.argv
     def lose(client):
         try:

@@ -16,8 +16,8 @@ import pytest
 from conftest import Until
 from server import Server
 
-import leasehold
-from leasehold import LossReason, aio
+import leasehold_lock as leasehold
+from leasehold_lock import LossReason, aio
 
 _T = TypeVar("_T")
 #: How long a test looks for a loss that was none.

@@ -1,4 +1,4 @@
-"""What `leasehold.otel` tells, read back from OpenTelemetry's own SDK."""
+"""What `leasehold_lock.otel` tells, read back from OpenTelemetry's own SDK."""
 
 import asyncio
 import gc
@@ -24,9 +24,9 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from server import Server
 
-import leasehold
-import leasehold.aio
-import leasehold.otel
+import leasehold_lock as leasehold
+import leasehold_lock.aio
+import leasehold_lock.otel
 
 
 class Seen:
@@ -39,7 +39,7 @@ class Seen:
         self.meters = MeterProvider([self.reader])
 
     def instrument(self, client: leasehold.Client, names: bool = False) -> leasehold.Client:
-        return leasehold.otel.instrument(
+        return leasehold_lock.otel.instrument(
             client, names=names, tracer_provider=self.tracers, meter_provider=self.meters
         )
 
@@ -185,13 +185,13 @@ def test_tasks_have_spans_too(client: leasehold.Client, seen: Seen) -> None:
         with seen.tracers.get_tracer("program").start_as_current_span("order"):
             async with lock:
                 with pytest.raises(leasehold.Timeout):
-                    await leasehold.aio.acquire_within(lock, 0.05)
-                assert await leasehold.aio.try_acquire(lock) is None
-                waits = asyncio.ensure_future(leasehold.aio.acquire(lock))
+                    await leasehold_lock.aio.acquire_within(lock, 0.05)
+                assert await leasehold_lock.aio.try_acquire(lock) is None
+                waits = asyncio.ensure_future(leasehold_lock.aio.acquire(lock))
                 await asyncio.sleep(0.05)
                 waits.cancel()
                 await asyncio.wait([waits])
-            await leasehold.aio.release(await leasehold.aio.acquire(lock))
+            await leasehold_lock.aio.release(await leasehold_lock.aio.acquire(lock))
 
     asyncio.run(work())
     assert seen.outcomes() == [
@@ -254,18 +254,19 @@ def test_two_clients_are_added_up_and_a_forgotten_one_is_left_out(
 
 def test_what_cannot_be_instrumented_is_refused(client: leasehold.Client) -> None:
     with pytest.raises(leasehold.BadArgument, match="instrumented already"):
-        leasehold.otel.instrument(client)
+        leasehold_lock.otel.instrument(client)
     wrong: Any = "redis://localhost"
     with pytest.raises(TypeError, match="takes a leasehold.Client, not str"):
-        leasehold.otel.instrument(wrong)
+        leasehold_lock.otel.instrument(wrong)
 
 
 def test_without_opentelemetry_the_import_says_what_to_install() -> None:
-    program = (
-        "import sys; sys.modules['opentelemetry'] = None; import leasehold; import leasehold.otel"
-    )
+    program = "import sys; sys.modules['opentelemetry'] = None; import leasehold_lock.otel"
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert "leasehold.otel needs OpenTelemetry: pip install 'leasehold-lock[otel]'" in ended.stderr
+    assert (
+        "leasehold_lock.otel needs OpenTelemetry: pip install 'leasehold-lock[otel]'"
+        in ended.stderr
+    )
 
 
 def test_a_forked_child_ends_no_span_of_its_parent(client: leasehold.Client, seen: Seen) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import hatchling.build
 import pytest
 
-import leasehold
+import leasehold_lock as leasehold
 
 PACKAGE = Path(__file__).resolve().parents[1]
 ROOT = PACKAGE.parents[1]
@@ -53,8 +53,8 @@ def test_a_wheel(prebuilt: Path, tmp_path: Path) -> None:
         record = wheel.read(f"leasehold_lock-{VERSION}.dist-info/RECORD").decode().splitlines()
         about = wheel.read(f"leasehold_lock-{VERSION}.dist-info/METADATA").decode()
         tag = wheel.read(f"leasehold_lock-{VERSION}.dist-info/WHEEL").decode()
-    assert modes["leasehold/_native/leasehold"] == 0o755
-    assert modes["leasehold/_native/libleasehold.so"] == 0o755
+    assert modes["leasehold_lock/_native/leasehold"] == 0o755
+    assert modes["leasehold_lock/_native/libleasehold.so"] == 0o755
     assert {"leasehold/py.typed", "leasehold/compat/_lock.py"} <= set(modes)
     assert {"leasehold_pytest/__init__.py", "leasehold_pytest/py.typed"} <= set(modes)
     assert {line.split(",")[0] for line in record} == set(modes)
@@ -86,7 +86,7 @@ def test_a_source_package_has_all_that_a_wheel_is_built_from(tmp_path: Path) -> 
     rust |= {f"rust/{file.relative_to(ROOT).as_posix()}" for file in scripts}
     own = {"pyproject.toml", "PKG-INFO", "README.md", "LICENSE-MIT", "hatch_build.py"}
     own |= {"src/leasehold_pytest/__init__.py"}
-    assert rust | own | {"src/leasehold/py.typed"} <= names
+    assert rust | own | {"src/leasehold_lock/py.typed"} <= names
     assert not [name for name in names if "target/" in name or ".so" in name or ".pyc" in name]
 
 

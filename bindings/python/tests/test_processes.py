@@ -14,7 +14,7 @@ import pytest
 from conftest import Run, Until, script
 from server import Server
 
-import leasehold
+import leasehold_lock as leasehold
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
@@ -167,7 +167,7 @@ def test_a_child_forked_while_other_threads_use_the_client(url: str, name: str) 
 
 COUNT = """
     import multiprocessing, sys
-    import leasehold
+    import leasehold_lock as leasehold
 
     _, url, name, path, method = sys.argv
     lock = leasehold.connect(url).lock(name, wait=60)
@@ -272,7 +272,7 @@ def test_closing_wakes_those_who_wait(server: Server, name: str, until: Until) -
 
 EXIT = """
     import sys, threading, time, asyncio
-    import leasehold, leasehold.aio
+    import leasehold_lock as leasehold, leasehold_lock.aio
     _, url, name, how = sys.argv
     client = leasehold.connect(url)
     lock = client.lock(name, ttl=5)
@@ -293,8 +293,8 @@ EXIT = """
         time.sleep(0.2)
     if how == "asyncio":
         async def main():
-            asyncio.ensure_future(leasehold.aio.acquire_within(lock, 600))
-            leasehold.aio.on_lost(kept, print)
+            asyncio.ensure_future(leasehold_lock.aio.acquire_within(lock, 600))
+            leasehold_lock.aio.on_lost(kept, print)
             await asyncio.sleep(0.2)
         loop = asyncio.new_event_loop()
         loop.run_until_complete(main())
@@ -325,7 +325,7 @@ def test_the_end_of_the_interpreter(
 def test_the_end_while_the_server_sleeps(run: Run, own_server: Server, name: str) -> None:
     text = """
         import os, signal, sys
-        import leasehold
+        import leasehold_lock as leasehold
         _, url, name, server = sys.argv
         lease = leasehold.connect(url).lock(name).acquire()
         os.kill(int(server), signal.SIGSTOP)
@@ -343,7 +343,7 @@ def test_a_killed_holder_frees_its_lock_by_the_ttl(
 ) -> None:
     text = """
         import sys, time
-        import leasehold
+        import leasehold_lock as leasehold
         lease = leasehold.connect(sys.argv[1]).lock(sys.argv[2], ttl=1).acquire()
         print("held", flush=True)
         time.sleep(600)

@@ -23,8 +23,8 @@ import sqlalchemy.ext.asyncio
 from conftest import Run
 from server import Server, database
 
-import leasehold
-from leasehold import _borrowed
+import leasehold_lock as leasehold
+from leasehold_lock import _borrowed
 
 #: It has no types for them.
 sentinel_of: Any = redis.sentinel.Sentinel
@@ -217,7 +217,7 @@ def test_a_connection_class_of_ones_own() -> None:
 def with_tables(kind: str) -> Iterator[str]:
     with database(kind) as url:
         environment = {**os.environ, "LEASEHOLD_URL": url}
-        command = [sys.executable, "-m", "leasehold", "init", "--apply"]
+        command = [sys.executable, "-m", "leasehold_lock", "init", "--apply"]
         subprocess.run(command, env=environment, check=True, capture_output=True)
         yield url
 
@@ -492,7 +492,7 @@ def test_a_store_is_named_once() -> None:
 def test_no_library_is_imported_for_a_url(run: Run, server: Server) -> None:
     result = run(
         """
-        import sys, leasehold
+        import sys, leasehold_lock as leasehold
         leasehold.connect(sys.argv[1], io_timeout=10).ping()
         leasehold.connect({"host": "h", "user": "u", "db": "d"})
         leasehold.connect("host=h user=u")
@@ -508,7 +508,7 @@ def test_a_library_that_is_not_installed(run: Run) -> None:
         """
         import sys
         sys.modules["sqlalchemy"] = sys.modules["django"] = None
-        import leasehold
+        import leasehold_lock as leasehold
         for given in [{"url": "postgresql+psycopg://u:secret@h/d"}, {"django": "default"}]:
             try:
                 leasehold.connect(**given)
@@ -584,7 +584,7 @@ class DatabaseWrapper(Theirs):
     def get_new_connection(self, params): return super().get_new_connection(params)
 DatabaseWrapper.get_new_connection.__module__ = "own.base"
 base.DatabaseWrapper = DatabaseWrapper
-import leasehold
+import leasehold_lock as leasehold
 """
 
 
@@ -597,7 +597,7 @@ for alias, url in [("default", postgres_url), ("mysql", mysql_url), ("file", bes
         with client.lock(alias):
             assert other.lock(alias).try_acquire() is None, alias
         print(alias)
-from leasehold import _borrowed
+from leasehold_lock import _borrowed
 print(_borrowed.url_of_alias("role").partition("?")[2])
 for alias in ["memory", "local", "both", "own", "oracle", "shards", "provider", "mine", "none", "CACHES.default"]:
     try:
@@ -643,7 +643,7 @@ def test_aliases_of_django(
 def test_django_without_settings(run: Run) -> None:
     result = run(
         """
-        import leasehold
+        import leasehold_lock as leasehold
         try:
             leasehold.connect(django="default")
         except leasehold.BadArgument as error:

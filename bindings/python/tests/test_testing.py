@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from conftest import Run, Until
 
-import leasehold
-import leasehold.aio
-from leasehold.testing import Memory
+import leasehold_lock as leasehold
+import leasehold_lock.aio
+from leasehold_lock.testing import Memory
 
 HOUR = 3600
 
@@ -110,8 +110,8 @@ def test_tasks_of_asyncio_exclude_each_other_and_a_thread(
 def test_a_memory_that_has_a_name_is_the_store_of_this_url(run: Run) -> None:
     done = run(
         """
-        import os, leasehold
-        from leasehold.testing import Memory
+        import os, leasehold_lock as leasehold
+        from leasehold_lock.testing import Memory
         memory, again = Memory("orders"), Memory("50 %?")
         os.environ["LEASEHOLD_URL"] = "memory:orders"   # as a file with settings has it
         with leasehold.connect() as client, client.lock("a"):
@@ -308,8 +308,8 @@ def test_what_is_no_kind_is_refused(memory: Memory, kind: Any) -> None:
 def test_a_forked_child_has_none_of_it(run: Run) -> None:
     done = run(
         """
-        import os, leasehold
-        from leasehold.testing import Memory
+        import os, leasehold_lock as leasehold
+        from leasehold_lock.testing import Memory
         memory = Memory()
         busy = memory.busy("a")
         if os.fork() == 0:
@@ -330,7 +330,7 @@ def test_a_forked_child_has_none_of_it(run: Run) -> None:
 # ---- The plugin for pytest ---------------------------------------------------------------------------
 
 SHOP = """
-    import leasehold
+    import leasehold_lock as leasehold
 
     def ship(client, order):
         lease = client.lock(f"orders:{order}").try_acquire()
@@ -367,7 +367,7 @@ def test_each_test_has_a_fresh_store(project: pytest.Pytester) -> None:
     project.makepyfile(
         """
         import asyncio
-        import leasehold, pytest
+        import leasehold_lock as leasehold, pytest
         from shop import forget, ship
 
         @pytest.fixture
@@ -456,7 +456,7 @@ def test_a_run_without_the_fixture_loads_no_library(
         import sys
 
         def test_it():
-            assert "leasehold" not in sys.modules
+            assert "leasehold_lock" not in sys.modules
 
         def test_that_asks(leasehold_memory):
             pass

@@ -12,7 +12,7 @@ import sys
 import threading
 from urllib.parse import unquote_to_bytes
 
-import leasehold
+import leasehold_lock as leasehold
 
 todo: "queue.Queue[str]" = queue.Queue()
 done: "queue.Queue[str]" = queue.Queue()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from leasehold.testing import Memory
+    from leasehold_lock.testing import Memory
 
 _MARKER = "leasehold_released"
 
@@ -36,8 +36,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def leasehold_memory(request: pytest.FixtureRequest) -> "Iterator[Memory]":
-    """A store in memory that no other test has, with controls: leasehold.testing.Memory."""
-    from leasehold.testing import Memory
+    """A store in memory that no other test has, with controls: leasehold_lock.testing.Memory."""
+    from leasehold_lock.testing import Memory
 
     on = _is_on(request)
     with Memory() as memory:

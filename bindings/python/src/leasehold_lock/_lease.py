@@ -83,7 +83,7 @@ class Lease:
     _rooms: list[Room]
     # Not set before something was registered.
     _on_lost: OnLost
-    # Not set without `leasehold.otel`.
+    # Not set without `leasehold_lock.otel`.
     _hold: Any
 
     def __init__(self) -> None:
@@ -191,7 +191,7 @@ class Lease:
 
         One thread calls all callbacks of a client, one after the other, and does nothing else. A slow
         callback delays the others, but no renewal. What a callback raises is logged. In a program of
-        `asyncio`, use `leasehold.aio.on_lost()`.
+        `asyncio`, use `leasehold_lock.aio.on_lost()`.
 
         It returns `callback`, so you can use it as a decorator.
 

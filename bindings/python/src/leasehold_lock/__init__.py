@@ -4,13 +4,13 @@ Acquire a lock, know how long you may rely on it, and release it. Its fencing to
 resource reject a late write. The store is Redis or Valkey (one server, a Sentinel group, a Cluster, or
 a quorum of several), PostgreSQL, MySQL or MariaDB, ZooKeeper, etcd, or an SQLite file.
 
->>> import leasehold
+>>> import leasehold_lock as leasehold
 >>> client = leasehold.connect()            # or connect("redis://127.0.0.1")
 >>> with client.lock("stock:sku-17", ttl=10, wait=5) as lease:
 ...     charge(order, lease.fence)          # the database rejects a smaller fence
 
 Durations are seconds, or a `timedelta`. Every failure is a `leasehold.Error`. Any thread may call
-any function. Programs of `asyncio` use `leasehold.aio`. `leasehold.compat.Lock` replaces redis-py's
+any function. Programs of `asyncio` use `leasehold_lock.aio`. `leasehold_lock.compat.Lock` replaces redis-py's
 ``Lock``.
 """
 

@@ -1,15 +1,15 @@
 """redis-py's ``Lock`` on Leasehold: to move existing code, change the import.
 
->>> from leasehold.compat import Lock, LockError
+>>> from leasehold_lock.compat import Lock, LockError
 >>> with Lock(client, "orders:42", timeout=10, blocking_timeout=5) as lock:
 ...     lock.owned()
 True
 
 `client` is a client of Leasehold, or one that the code has already: a ``redis.Redis``, also from a
 Sentinel's ``master_for()``, or a ``RedisCluster``. Leasehold then uses its servers and credentials.
-For asyncio there is `leasehold.compat.aio.Lock`. This call needs no other change::
+For asyncio there is `leasehold_lock.compat.aio.Lock`. This call needs no other change::
 
-    r.lock("orders:42", timeout=10, lock_class=leasehold.compat.Lock)
+    r.lock("orders:42", timeout=10, lock_class=leasehold_lock.compat.Lock)
 
 The lock is the same key on the server, with a token of the same form and the same ttl. So programs
 that use redis-py's lock and programs that use this one exclude each other. The exceptions are

@@ -19,7 +19,7 @@ INTERRUPTED = 3
 class Error(Exception):
     """The base class of every exception of this package.
 
-    >>> import leasehold
+    >>> import leasehold_lock as leasehold
     >>> try:
     ...     leasehold.connect("redis://localhost?colour=green")
     ... except leasehold.Error as error:

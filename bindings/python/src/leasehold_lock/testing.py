@@ -3,7 +3,7 @@
 A test gives its program a store that needs no server, and then has that store do what a server does on
 a bad day:
 
->>> from leasehold.testing import Memory
+>>> from leasehold_lock.testing import Memory
 >>> memory = Memory()
 >>> client = memory.client()                # or what your program does: connect(memory.url)
 >>> lease = client.lock("orders:42").acquire()
@@ -17,7 +17,7 @@ True
 >>> memory.fail_next(leasehold.Permission)
 >>> client.lock("orders:42").acquire()
 Traceback (most recent call last):
-leasehold._errors.Permission: ...
+leasehold_lock._errors.Permission: ...
 >>> memory.close()
 
 With pytest, the fixture ``leasehold_memory`` is a fresh one for each test.
@@ -135,7 +135,7 @@ class Memory:
         ...     with memory.failing(leasehold.Unavailable):
         ...         client.lock("orders:42").try_acquire()
         Traceback (most recent call last):
-        leasehold._errors.Unavailable: ...
+        leasehold_lock._errors.Unavailable: ...
         """
         return self._effect(_abi.testing_memory_failing, _status(kind))
 
@@ -194,7 +194,7 @@ class Memory:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<leasehold.testing.Memory {self.url}>"
+        return f"<leasehold_lock.testing.Memory {self.url}>"
 
     def _assert(self, so: bool, otherwise: str) -> None:
         __tracebackhide__ = True  # Pytest shows the line of the test instead.

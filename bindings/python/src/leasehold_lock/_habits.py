@@ -40,7 +40,7 @@ _ARGUMENTS = {
     "thread_local": _NO_THREAD,
     "raise_on_release_error": _NO_ERROR,
     "auto_renewal": "renew=, which is True by default",
-    "lock_class": "leasehold.compat.Lock, the drop-in for redis-py's",
+    "lock_class": "leasehold_lock.compat.Lock, the drop-in for redis-py's",
 }
 #: Of a call that takes a lock, a timeout is what the wait has.
 _OF_TAKING = {

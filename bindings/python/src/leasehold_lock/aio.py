@@ -40,8 +40,8 @@ async def acquire_within(lock: Lock, wait: Seconds) -> Lease:
     """Acquires the lock, as `Lock.acquire_within()` does.
 
     >>> async def work() -> None:
-    ...     lease = await leasehold.aio.acquire_within(lock, 0.5)
-    ...     await leasehold.aio.release(lease)
+    ...     lease = await leasehold_lock.aio.acquire_within(lock, 0.5)
+    ...     await leasehold_lock.aio.release(lease)
     >>> asyncio.run(work())
     """
     return await lock._wait(wait)
@@ -97,7 +97,7 @@ def events(client: Client) -> EventStream:
 
     ::
 
-        async for event in leasehold.aio.events(client):
+        async for event in leasehold_lock.aio.events(client):
             print(event.kind, event.name)
     """
     return EventStream(client.events())
@@ -126,7 +126,7 @@ def on_lost(lease: Lease, callback: OptionalCallback) -> OptionalCallback:
 
     >>> async def work() -> None:
     ...     async with lock as lease:
-    ...         leasehold.aio.on_lost(lease, lambda event: print("lost:", event.reason))
+    ...         leasehold_lock.aio.on_lost(lease, lambda event: print("lost:", event.reason))
     ...         ...
     >>> asyncio.run(work())
     """

@@ -1,8 +1,8 @@
-"""redis-py's ``Lock`` for asyncio, on Leasehold. All of `leasehold.compat` is true here too.
+"""redis-py's ``Lock`` for asyncio, on Leasehold. All of `leasehold_lock.compat` is true here too.
 
->>> import leasehold.compat.aio
+>>> import leasehold_lock.compat.aio
 >>> async def work() -> None:
-...     async with leasehold.compat.aio.Lock(client, "orders:42", timeout=10) as lock:
+...     async with leasehold_lock.compat.aio.Lock(client, "orders:42", timeout=10) as lock:
 ...         await lock.extend(5)
 >>> asyncio.run(work())
 
@@ -39,7 +39,7 @@ class _Blocking(_lock.Lock):
 
 class Lock:
     """A drop-in for ``redis.asyncio.lock.Lock``: every method and argument has the same meaning.
-    `leasehold.compat` has the one difference."""
+    `leasehold_lock.compat` has the one difference."""
 
     _theirs = "redis.asyncio.lock"
     #: Scripts of a program's own, as redis-py registers them, and their texts.
@@ -103,7 +103,7 @@ class Lock:
         token: Union[str, bytes, None] = None,
     ) -> bool:
         """Acquires the lock. Returns False if another client held it to the end of the wait. See
-        `leasehold.compat.Lock.acquire()`."""
+        `leasehold_lock.compat.Lock.acquire()`."""
         blocking = self.blocking if blocking is None else blocking
         if blocking_timeout is None:
             blocking_timeout = self.blocking_timeout

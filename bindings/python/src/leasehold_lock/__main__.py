@@ -1,4 +1,4 @@
-"""``python -m leasehold run ...``: the command line, which came with the package."""
+"""``python -m leasehold_lock run ...``: the command line, which came with the package."""
 
 import os
 import sys

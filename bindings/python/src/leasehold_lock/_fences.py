@@ -41,7 +41,7 @@ def check_fence(cursor: Any, name: str, fence: int) -> None:
     >>> check_fence(connection.cursor(), "stock", 41)
     Traceback (most recent call last):
       ...
-    leasehold._errors.Lost: the fence 41 of 'stock' is late: a later holder was here
+    leasehold_lock._errors.Lost: the fence 41 of 'stock' is late: a later holder was here
     """
     if not 1 <= fence <= LARGEST:
         raise BadArgument(f"{fence} is no fence")

@@ -2,9 +2,9 @@
 
 ::
 
-    import leasehold.otel
+    import leasehold_lock.otel
 
-    client = leasehold.otel.instrument(leasehold.connect("redis://cache"))
+    client = leasehold_lock.otel.instrument(leasehold.connect("redis://cache"))
 
 From then on each call that acquires a lock of this client has a span ``leasehold.wait``, and each lease a
 span ``leasehold.hold`` that ends when the lease is released or lost. Metrics have the names and the
@@ -29,7 +29,7 @@ try:
     from opentelemetry.trace import Span, Status, StatusCode, TracerProvider
 except ImportError as error:  # pragma: no cover
     raise ImportError(
-        "leasehold.otel needs OpenTelemetry: pip install 'leasehold-lock[otel]'"
+        "leasehold_lock.otel needs OpenTelemetry: pip install 'leasehold-lock[otel]'"
     ) from error
 
 from ._client import Client
@@ -86,7 +86,7 @@ def instrument(
     Locks that `Client.lock()` has made before are not instrumented. A client that is instrumented already
     raises `BadArgument`.
 
-    >>> client = leasehold.otel.instrument(leasehold.connect("memory:"))
+    >>> client = leasehold_lock.otel.instrument(leasehold.connect("memory:"))
     >>> with client.lock("orders:42") as lease:
     ...     lease.valid
     True

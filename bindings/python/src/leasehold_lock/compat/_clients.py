@@ -28,12 +28,12 @@ def client_of(given: Any, in_loop: bool = False) -> Client:
     if hasattr(kind, "__aenter__") and not in_loop:
         raise TypeError(
             f"{kind.__module__}.{kind.__name__} is a client for asyncio, and this lock is not; "
-            f"there, use leasehold.compat.aio.Lock"
+            f"there, use leasehold_lock.compat.aio.Lock"
         )
     if in_loop and not hasattr(kind, "__aenter__"):
         raise TypeError(
             f"{kind.__module__}.{kind.__name__} is no client for asyncio, and this lock is for one; "
-            f"use leasehold.compat.Lock"
+            f"use leasehold_lock.compat.Lock"
         )
     if in_loop and hasattr(given, "nodes_manager"):
         raise TypeError(

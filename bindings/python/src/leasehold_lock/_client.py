@@ -93,7 +93,7 @@ class Client:
     def __init__(self, handle: c_void_p, metrics_groups: Sequence[str] = ()) -> None:
         self._handle = handle
         self._metrics_groups = tuple(metrics_groups)
-        # Another one where a call is more than a call: see `leasehold.otel`.
+        # Another one where a call is more than a call: see `leasehold_lock.otel`.
         self._lock_type: Callable[[Client, LockHandle], Lock] = Lock
         # A lock holds nothing, so those of one name and the same options share a handle: a
         # with statement on client.lock(...) does not make and free one each time.

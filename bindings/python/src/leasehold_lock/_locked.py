@@ -17,7 +17,7 @@ from ._lock import Lock
 F = TypeVar("F", bound=Callable[..., Any])
 
 #: What a text in place of an annotation says.
-_ANNOTATIONS = ("Lease", "leasehold.Lease")
+_ANNOTATIONS = ("Lease", "leasehold.Lease", "leasehold_lock.Lease")
 #: What says nothing of a parameter's kind.
 _ANYTHING = (inspect.Parameter.empty, Any, "Any", "typing.Any")
 #: Have done nothing yet when they are returned.

@@ -2,7 +2,7 @@
 
 ::
 
-    class OneAtATime(leasehold.celery.LockedTask):
+    class OneAtATime(leasehold_lock.celery.LockedTask):
         lock_client = client                    # one for the process
         lock_options = {"ttl": 10}
 

@@ -174,13 +174,15 @@ impl std::fmt::Debug for SecretCommand {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
-    use std::os::unix::fs::PermissionsExt;
 
+    /// Another process writes it: where this one has it open, so has for a moment whatever other tests
+    /// start just now, and what is open for writing cannot be run.
     fn script(folder: &std::path::Path, text: &str) -> SecretCommand {
         let path = folder.join("script");
-        fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
+        let write = r#"printf '#!/bin/sh\n%s\n' "$2" >"$1" && chmod 700 "$1""#;
+        let mut shell = Command::new("sh");
+        shell.args(["-c", write, "sh"]).arg(&path).arg(text);
+        assert!(shell.status().unwrap().success());
         SecretCommand::read(&format!("{} a  b", path.display())).unwrap()
     }
 

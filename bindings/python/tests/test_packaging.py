@@ -55,7 +55,7 @@ def test_a_wheel(prebuilt: Path, tmp_path: Path) -> None:
         tag = wheel.read(f"leasehold_lock-{VERSION}.dist-info/WHEEL").decode()
     assert modes["leasehold_lock/_native/leasehold"] == 0o755
     assert modes["leasehold_lock/_native/libleasehold.so"] == 0o755
-    assert {"leasehold/py.typed", "leasehold/compat/_lock.py"} <= set(modes)
+    assert {"leasehold_lock/py.typed", "leasehold_lock/compat/_lock.py"} <= set(modes)
     assert {"leasehold_pytest/__init__.py", "leasehold_pytest/py.typed"} <= set(modes)
     assert {line.split(",")[0] for line in record} == set(modes)
     # An extra asks for what it is named after; the package itself needs nothing.

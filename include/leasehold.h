@@ -378,8 +378,8 @@ typedef void (*leasehold_credentials_drop_fn)(void *user_data);
  *     sqlite:///path/to/file, sqlite:file                an SQLite file, made
  *                                                        with its folder where missing
  *     sqlite:                                            the embedded store, one per user
- *     memory:, memory:name                               a store in memory for the tests of a program:
- *                                                        one process only, gone when it ends
+ *     memory:name                                        the store in memory that a test has made in
+ *                                                        this process: leasehold_testing_memory_open()
  *     postgres://user[:password]@host[:port][,host2][/database]
  *                                                        a table of a PostgreSQL, where the
  *                                                        library is built with postgres

@@ -18,7 +18,7 @@ use crate::metrics::{ByGroup, Counters, Metrics, text};
 use crate::store::Store;
 #[cfg(feature = "etcd")]
 use crate::store::etcd::EtcdStore;
-#[cfg(feature = "memory")]
+#[cfg(feature = "testing")]
 use crate::store::memory::MemoryStore;
 #[cfg(feature = "mysql")]
 use crate::store::mysql::MysqlStore;
@@ -64,14 +64,15 @@ impl Client {
     ///
     /// A Redis store connects at the first request, so a client can be opened before its server
     /// runs. [`ping`](Client::ping) connects at once. An SQLite file is opened here if it exists.
-    /// Otherwise the first lock that is acquired creates it. `memory:`, of the feature `memory`,
-    /// needs nothing at all, and is for tests:
+    /// Otherwise the first lock that is acquired creates it. `memory:` is the store that a test has made
+    /// in this process, with `leasehold::testing`.
     ///
     /// ```
-    /// # #[cfg(feature = "memory")] {
-    /// use leasehold::Client;
+    /// # #[cfg(feature = "testing")] {
+    /// use leasehold::{Client, testing::Memory};
     ///
-    /// let [one, other] = ["memory:orders"; 2].map(|url| Client::open(url).unwrap());
+    /// let memory = Memory::new();
+    /// let [one, other] = [memory.url(); 2].map(|url| Client::open(url).unwrap());
     /// let lease = one.lock("42").acquire()?;
     /// assert!(other.lock("42").try_acquire()?.is_none());
     /// lease.release()?;
@@ -300,7 +301,7 @@ fn open_store(config: &Config, outbox: &Arc<Outbox>) -> Result<Box<dyn Store>, E
     match &config.store {
         StoreConfig::Redis(redis) => Ok(Box::new(RedisStore::new(redis, config, outbox)?)),
         StoreConfig::Quorum(members) => Ok(Box::new(QuorumStore::new(members, config, outbox)?)),
-        #[cfg(feature = "memory")]
+        #[cfg(feature = "testing")]
         StoreConfig::Memory(name) => Ok(Box::new(MemoryStore::open(name, config)?)),
         #[cfg(feature = "etcd")]
         StoreConfig::Etcd(etcd) => Ok(Box::new(EtcdStore::new(etcd, config)?)),

@@ -449,7 +449,7 @@ impl fmt::Debug for Lease {
     }
 }
 
-#[cfg(all(test, feature = "memory"))]
+#[cfg(all(test, feature = "testing"))]
 mod tests {
     use super::*;
     use crate::client::Client;
@@ -459,7 +459,8 @@ mod tests {
     #[test]
     fn c6_a_release_during_which_the_store_lost_its_grants_is_no_release() {
         for loses in [false, true] {
-            let client = Client::open("memory:loses").unwrap();
+            let memory = crate::testing::Memory::new();
+            let client = Client::open(memory.url()).unwrap();
             let lease = client.lock("n").acquire().unwrap();
             let core = lease.keeper.core().unwrap();
             let turn = lease.end_turn(core, Moment::now()).unwrap();

@@ -69,9 +69,8 @@
 //!
 //! - `postgres`, `mysql`, `zookeeper`, `etcd`: a store each.
 //! - `sqlite`: the embedded store. Needs a C compiler, and no other crate that brings an SQLite.
-//! - `memory`: a store in one process, for the tests of programs.
 //! - `stores`: all of these.
-//! - `testing`: the store in memory with controls, by which a test has a lease lost, a lock busy or the
+//! - `testing`: a store in the memory of one process, by which a test has a lease lost, a lock busy or the
 //!   store unreachable: `leasehold::testing`.
 //! - `tls`: TLS to servers, such as `rediss://` and `sslmode=`.
 //! - `examine`: `Client::examine`, which tells whether a store is fit for locks.

@@ -83,7 +83,7 @@ impl Memory {
     }
 
     /// The store of this name in this process: for a program whose URL stands in a file, such as
-    /// `memory:orders`. All values of one name steer the same store.
+    /// `memory:orders`. All values of one name steer the same store, and it stays after them.
     ///
     /// # Panics
     /// As [`Memory::new`].

@@ -105,7 +105,7 @@ impl StoreConfig {
             StoreConfig::Redis(redis) => vec![&redis.access],
             StoreConfig::Quorum(members) => members.iter().map(|redis| &redis.access).collect(),
             StoreConfig::Sqlite(_) => Vec::new(),
-            #[cfg(feature = "memory")]
+            #[cfg(feature = "testing")]
             StoreConfig::Memory(_) => Vec::new(),
             #[cfg(feature = "postgres")]
             StoreConfig::Postgres(postgres) => vec![&postgres.access],
@@ -124,7 +124,7 @@ impl StoreConfig {
             StoreConfig::Redis(redis) => std::slice::from_mut(&mut **redis),
             StoreConfig::Quorum(members) => members,
             StoreConfig::Sqlite(_) => &mut [],
-            #[cfg(feature = "memory")]
+            #[cfg(feature = "testing")]
             StoreConfig::Memory(_) => &mut [],
             #[cfg(feature = "postgres")]
             StoreConfig::Postgres(postgres) => return vec![(&mut postgres.access, false)],

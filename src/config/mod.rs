@@ -109,7 +109,7 @@ pub(crate) enum StoreConfig {
     Quorum(Vec<RedisConfig>),
     Sqlite(SqliteConfig),
     /// One of this process, by its name.
-    #[cfg(feature = "memory")]
+    #[cfg(feature = "testing")]
     Memory(String),
     #[cfg(feature = "postgres")]
     Postgres(Box<PostgresConfig>),
@@ -134,7 +134,7 @@ impl Config {
     /// | `redis://a,redis://b,rediss+sentinel://c,d/master` | a quorum of independent ones: an odd number of the above, separated by commas |
     /// | `sqlite:///path/to/file`, `sqlite:file` | an SQLite file (feature `sqlite`); `mode=0660` makes it for a group, `mode=0666` for all users |
     /// | `sqlite:` | the embedded store, one per user |
-    /// | `memory:`, `memory:name` | a store in memory for the tests of a program: one process only, and gone when it ends |
+    /// | `memory:name` | the store in memory that a test has made in this process, with `leasehold::testing` (feature `testing`) |
     /// | `postgres://user[:password]@host[:port][,host2][/database]` | tables of a PostgreSQL (feature `postgres`), the primary of several hosts; `sslmode=`, `sslrootcert=`, `sslcert=`, `sslkey=`, `host=` (the folder of a unix socket), `application_name=`, `synchronous_commit=` |
     /// | `mysql://user[:password]@host[:port][,host2]/database`, `mariadb://` | tables of a MySQL or a MariaDB (feature `mysql`), of several hosts the one that takes writes; `ssl-mode=`, `ssl-ca=`, `ssl-cert=`, `ssl-key=`, `socket=` (a unix socket) |
     /// | `zookeeper://[user:password@]host[:2181][,host2][/chroot]` | nodes of a ZooKeeper (feature `zookeeper`), some servers of one ensemble; `auth=digest:user:password`, `tls=yes` with `ca=`, `cert=` and `key=` |
@@ -323,7 +323,7 @@ impl Config {
     pub fn display_store(&self) -> String {
         match &self.store {
             StoreConfig::Sqlite(file) => format!("sqlite:{}", file.path.display()),
-            #[cfg(feature = "memory")]
+            #[cfg(feature = "testing")]
             StoreConfig::Memory(name) => format!("memory:{name}"),
             StoreConfig::Redis(redis) => redis.display(),
             #[cfg(feature = "postgres")]

@@ -22,7 +22,7 @@ pub(crate) use self::core::Core;
 #[cfg(feature = "testing")]
 pub(crate) use self::others::renew_now;
 pub(crate) use self::others::{held_by, held_in_client};
-#[cfg(all(test, feature = "memory"))]
+#[cfg(all(test, feature = "testing"))]
 pub(crate) use self::thread::lose_all;
 use crate::clock::Deadline;
 use crate::config::Config;

@@ -7,7 +7,7 @@ pub(crate) mod breaking;
 pub(crate) mod etcd;
 pub(crate) mod glob;
 pub(crate) mod listing;
-#[cfg(feature = "memory")]
+#[cfg(feature = "testing")]
 pub(crate) mod memory;
 #[cfg(feature = "mysql")]
 pub(crate) mod mysql;

@@ -18,7 +18,7 @@ on_each_store!(
     c14_what_is_called_may_take_locks_and_close_the_client,
 );
 
-#[cfg(feature = "memory")]
+#[cfg(feature = "testing")]
 crate::stores::in_time_on!(
     around_renewals_on_memory,
     memory,

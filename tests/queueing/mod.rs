@@ -136,7 +136,7 @@ macro_rules! on_each_queue {
         crate::queueing::on_queue!(on_redis, redis, $($promise)+);
         #[cfg(feature = "sqlite")]
         crate::queueing::on_queue!(on_a_file, file, $($promise)+);
-        #[cfg(feature = "memory")]
+        #[cfg(feature = "testing")]
         crate::queueing::on_queue!(on_memory, memory, $($promise)+);
         #[cfg(feature = "postgres")]
         crate::queueing::on_queue!(on_postgres, postgres, $($promise)+);

@@ -411,7 +411,7 @@ fn a_callback_goes_with_a_server_and_without_a_password_in_the_url() {
         ("redis://a,redis://b?password_command=c,redis://c", "leave one out"),
         #[cfg(feature = "sqlite")]
         ("sqlite:/tmp/x", "credentials are for servers"),
-        #[cfg(feature = "memory")]
+        #[cfg(feature = "testing")]
         ("memory:x", "credentials are for servers"),
     ] {
         let config = Config::from_url(url).unwrap().credentials(|_| Ok::<_, Error>(app()));

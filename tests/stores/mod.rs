@@ -120,7 +120,7 @@ pub const KINDS: &[Kind] = &[
     ("redis", Store::redis),
     #[cfg(feature = "sqlite")]
     ("file", Store::file),
-    #[cfg(feature = "memory")]
+    #[cfg(feature = "testing")]
     ("memory", Store::memory),
     #[cfg(feature = "postgres")]
     ("postgres", Store::postgres),
@@ -143,9 +143,10 @@ impl Store {
         Store::File(dir.unwrap())
     }
 
+    #[cfg(feature = "testing")]
     pub fn memory() -> Store {
-        static STORES: AtomicU32 = AtomicU32::new(0);
-        Store::Memory(format!("store {}", STORES.fetch_add(1, Ordering::Relaxed)))
+        let memory = leasehold::testing::Memory::new();
+        Store::Memory(memory.url().to_owned())
     }
 
     pub fn quorum() -> Store {
@@ -227,7 +228,7 @@ impl Store {
             Store::Quorum(quorum) => quorum.url(),
             Store::Cluster(cluster) => cluster.url(),
             Store::Sentinels(group) => group.url(),
-            Store::Memory(name) => format!("memory:{}", name.replace(' ', "%20")),
+            Store::Memory(url) => url.clone(),
             Store::File(dir) => format!("sqlite://{}/locks.db", dir.path().display()),
         }
     }
@@ -294,10 +295,19 @@ impl Store {
 
 /// A client that bears with a store which is given no processor for a while.
 pub fn open(url: &str) -> Client {
+    make_memory(url);
     // A quorum waits a tenth of it for one of its servers.
     let is_quorum = url.matches("://").count() > 1;
     let io_timeout = if is_quorum { secs(20) } else { secs(10) };
     Client::with_config(Config::from_url(url).unwrap().io_timeout(io_timeout)).unwrap()
+}
+
+/// A store in memory is one that a test has made: in the process that opens it.
+pub fn make_memory(_url: &str) {
+    #[cfg(feature = "testing")]
+    if let Some(name) = _url.strip_prefix("memory:") {
+        leasehold::testing::Memory::named(name);
+    }
 }
 
 /// What somebody sees who only looks.
@@ -326,7 +336,7 @@ pub fn eventually_free(client: &Client, name: &str) {
 /// Makes a test of each function for each kind of store.
 macro_rules! on_each_store {
     ($($promise:ident,)+) => {
-        #[cfg(feature = "memory")]
+        #[cfg(feature = "testing")]
         crate::stores::on_store!(on_memory, memory, $($promise)+);
         crate::stores::on_each_shared_store! { $($promise,)+ }
     };
@@ -355,7 +365,7 @@ pub(crate) use on_each_shared_store;
 /// The same, and on a Redis of several servers: where the question is whether the right one is asked.
 macro_rules! on_each_deployment {
     ($($promise:ident,)+) => {
-        #[cfg(feature = "memory")]
+        #[cfg(feature = "testing")]
         crate::stores::on_store!(on_memory, memory, $($promise)+);
         crate::stores::on_each_shared_deployment! { $($promise,)+ }
     };
@@ -391,7 +401,7 @@ macro_rules! in_time_on_each_store {
         crate::stores::in_time_on!(in_time_on_redis, redis, $($promise)+);
         #[cfg(feature = "sqlite")]
         crate::stores::in_time_on!(in_time_on_a_file, file, $($promise)+);
-        #[cfg(feature = "memory")]
+        #[cfg(feature = "testing")]
         crate::stores::in_time_on!(in_time_on_memory, memory, $($promise)+);
         #[cfg(feature = "postgres")]
         crate::stores::in_time_on!(in_time_on_postgres, postgres, $($promise)+);

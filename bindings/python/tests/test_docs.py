@@ -16,6 +16,7 @@ from server import Server
 import leasehold_lock as leasehold
 import leasehold_lock.aio
 import leasehold_lock.compat
+from leasehold_lock.testing import Memory
 
 README = Path(__file__).resolve().parents[1] / "README.md"
 
@@ -46,6 +47,7 @@ def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str,
             "client": client,
             "other_client": other,
             "lock": client.lock("orders:42"),
+            "memory": Memory(),
             "folder": tmp_path,
             "order": None,
             "charge": lambda order, fence: None,

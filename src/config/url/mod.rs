@@ -7,7 +7,7 @@
 #[cfg(feature = "etcd")]
 mod etcd;
 mod file;
-#[cfg(feature = "memory")]
+#[cfg(feature = "testing")]
 mod memory;
 #[cfg(feature = "mysql")]
 mod mysql;
@@ -39,8 +39,8 @@ pub(super) fn parse(urls: &[&str]) -> Result<Config, Error> {
     let mut parts = Parts::read(url)?;
     let store = match parts.kind {
         Kind::Redis(form) => StoreConfig::Redis(Box::new(server::read(&mut parts, form)?)),
-        #[cfg(feature = "memory")]
-        Kind::Memory if cfg!(feature = "memory") => StoreConfig::Memory(memory::read(&parts)?),
+        #[cfg(feature = "testing")]
+        Kind::Memory if cfg!(feature = "testing") => StoreConfig::Memory(memory::read(&parts)?),
         Kind::Sqlite if cfg!(feature = "sqlite") => StoreConfig::Sqlite(file::read(&mut parts)?),
         #[cfg(feature = "postgres")]
         Kind::Postgres if cfg!(feature = "postgres") => {

@@ -4,7 +4,6 @@
 
 mod admin;
 mod clients;
-#[cfg(feature = "testing")]
 mod controls;
 mod gate;
 mod inbox;
@@ -44,6 +43,9 @@ const INHERITED: &str = "a store in memory is of one process, and this one was f
      uses one: locks would not hold between the two; open memory: in the children only, or share a file \
      (sqlite:/path/to/file)";
 
+const NO_TEST: &str = "is a store for tests, and no test of this process has made it: make it with the testing \
+     module of your language, or name a server or a file (sqlite:/path/to/file)";
+
 /// The stores of this process by the names in their URLs. They stay until the process ends: a lock that
 /// was left to its ttl outlasts its client.
 static STORES: Mutex<BTreeMap<String, Arc<Memory>>> = Mutex::new(BTreeMap::new());
@@ -72,18 +74,31 @@ pub(crate) struct MemoryStore {
 }
 
 impl Memory {
-    /// The store of this name in this process.
+    /// Makes or finds the store of this name in this process, for a test.
     pub(crate) fn named(name: &str) -> Result<Arc<Memory>, Error> {
-        if !USED_IN.is_this() {
-            return Err(Error::new(ErrorKind::Storage, INHERITED));
-        }
+        refuse_inherited()?;
         Ok(Arc::clone(STORES.lock().entry(name.to_owned()).or_default()))
     }
+
+    /// The store of this name, for a program. It makes none: in production such a lock would exclude no
+    /// other process.
+    fn made(name: &str) -> Result<Arc<Memory>, Error> {
+        refuse_inherited()?;
+        let made = STORES.lock().get(name).map(Arc::clone);
+        made.ok_or_else(|| {
+            let url = format!("memory:{name}");
+            Error::new(ErrorKind::BadArgument, format!("{url} {NO_TEST}"))
+        })
+    }
+}
+
+fn refuse_inherited() -> Result<(), Error> {
+    if USED_IN.is_this() { Ok(()) } else { Err(Error::new(ErrorKind::Storage, INHERITED)) }
 }
 
 impl MemoryStore {
     pub(crate) fn open(name: &str, config: &Config) -> Result<MemoryStore, Error> {
-        let memory = Memory::named(name)?;
+        let memory = Memory::made(name)?;
         let (prefix, claim_window) = (config.prefix.clone(), config.claim_window);
         let inbox = Arc::new(Inbox::new(Arc::clone(&memory.gate)));
         Ok(MemoryStore { memory, prefix, claim_window, inbox })
@@ -216,6 +231,7 @@ mod tests {
     fn store(url: &str) -> MemoryStore {
         let config = Config::from_url(url).unwrap();
         let crate::config::StoreConfig::Memory(name) = &config.store else { panic!("{url}") };
+        Memory::named(name).unwrap();
         MemoryStore::open(name, &config).unwrap()
     }
 
@@ -223,6 +239,16 @@ mod tests {
         let (place, block) = (Place::Try, 1);
         let take = Request::Take { name, token, ttl, place, block };
         store.ask(Lane::Caller, take, Deadline::at(Moment::NEVER)).unwrap().reply
+    }
+
+    #[test]
+    fn a_program_opens_the_store_that_a_test_has_made_and_no_other() {
+        let config = Config::from_url("memory:nobody's").unwrap();
+        let refused = MemoryStore::open("nobody's", &config).map(drop).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::BadArgument);
+        assert!(refused.detail().starts_with("memory:nobody's is a store for tests"), "{refused}");
+        Memory::named("nobody's").unwrap();
+        MemoryStore::open("nobody's", &config).unwrap();
     }
 
     #[test]

@@ -33,7 +33,6 @@ struct Grant {
     since: Moment,
     until: Moment,
     /// A test has it, which outlasts every clock.
-    #[cfg(feature = "testing")]
     stays: bool,
 }
 
@@ -182,15 +181,7 @@ impl Name {
 
     fn begin(&mut self, token: Token, (first, block): (u64, u32), times: (Moment, Moment)) {
         let (last, (since, until)) = (first + u64::from(block) - 1, times);
-        self.grant = Some(Grant {
-            token,
-            first,
-            last,
-            since,
-            until,
-            #[cfg(feature = "testing")]
-            stays: false,
-        });
+        self.grant = Some(Grant { token, first, last, since, until, stays: false });
         self.last_fence = last;
     }
 
@@ -222,13 +213,11 @@ impl Name {
         self.queue.retain(|place| !Arc::ptr_eq(&place.inbox, inbox));
     }
 
-    #[cfg(feature = "testing")]
     pub(super) fn stays(&mut self) {
         self.grant.iter_mut().for_each(|grant| grant.stays = true);
     }
 
     /// As if so much time had passed without a request. Whether that has ended the grant.
-    #[cfg(feature = "testing")]
     pub(super) fn grow_older(&mut self, by: Duration, now: Moment) -> bool {
         let was_held = self.held(now).is_some();
         if let Some(grant) = &mut self.grant {

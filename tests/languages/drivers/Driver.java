@@ -3,6 +3,7 @@ import dev.leasehold.LeaseEvent;
 import dev.leasehold.LeaseEvents;
 import dev.leasehold.LeaseholdClient;
 import dev.leasehold.LeaseholdException;
+import dev.leasehold.MemoryStore;
 import dev.leasehold.NamedLock;
 import dev.leasehold.WaitMode;
 import java.io.BufferedReader;
@@ -72,7 +73,12 @@ public final class Driver {
 
     private static String act(String[] word) throws InterruptedException, IOException {
         switch (word[0]) {
-            case "open" -> client = LeaseholdClient.connect(word[1]);
+            case "open" -> {
+                if (word[1].startsWith("memory:")) {
+                    MemoryStore.named(word[1].substring("memory:".length()));
+                }
+                client = LeaseholdClient.connect(word[1]);
+            }
             case "lock" -> LOCKS.put(word[1], lock(word));
             case "try" -> {
                 Lease lease = LOCKS.get(word[2]).tryAcquire();

@@ -265,6 +265,20 @@ static leasehold_status contend(char **word, int words, char *answer)
     return LEASEHOLD_OK;
 }
 
+/* A store in memory is one that a test has made, in the process that opens it. */
+static leasehold_status make_memory(const char *store)
+{
+    static const char memory[] = "memory:";
+    leasehold_testing_memory *made = NULL;
+    leasehold_status status;
+
+    if (strncmp(store, memory, strlen(memory)) != 0)
+        return LEASEHOLD_OK;
+    status = leasehold_testing_memory_open(store + strlen(memory), LEASEHOLD_NUL, &made, NULL);
+    leasehold_testing_memory_free(made);
+    return status;
+}
+
 /* A word says what is asked, and how many come with it. */
 static int is(char **word, int words, const char *command, int arguments)
 {
@@ -277,6 +291,8 @@ static leasehold_status do_it(char **word, int words, char *answer)
     leasehold_status status;
 
     strcpy(answer, "ok");
+    if (is(word, words, "open", 1) && (status = make_memory(word[1])) < 0)
+        return status;
     if (is(word, words, "open", 1))
         return (status =
                     leasehold_client_open(strcpy(url, word[1]), LEASEHOLD_NUL, &client, NULL)) < 0

@@ -13,6 +13,7 @@ import threading
 from urllib.parse import unquote_to_bytes
 
 import leasehold_lock as leasehold
+from leasehold_lock.testing import Memory
 
 todo: "queue.Queue[str]" = queue.Queue()
 done: "queue.Queue[str]" = queue.Queue()
@@ -86,6 +87,8 @@ def do(command: str, *words: str) -> str:
     global client, events, url
     if command == "open":
         url = words[0]
+        if url.startswith("memory:"):
+            Memory(url.partition(":")[2])
         client = leasehold.connect(url)
     elif command == "lock":
         return make_lock(words[0], unquote_to_bytes(words[1]), list(words[2:]))

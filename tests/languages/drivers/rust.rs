@@ -87,6 +87,9 @@ fn obey(things: &Shared, words: &[&str]) -> Result<String, Error> {
     let client = || things.lock().unwrap().client.clone().unwrap();
     match words {
         ["open", url] => {
+            if let Some(name) = url.strip_prefix("memory:") {
+                leasehold::testing::Memory::named(name);
+            }
             let client = Client::open(url)?;
             client.reopen_after_fork();
             let mut things = things.lock().unwrap();

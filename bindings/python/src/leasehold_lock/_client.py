@@ -416,7 +416,7 @@ def connect(
         rediss://, rediss+sentinel://, rediss+cluster://   the same over TLS
         redis://a,redis://b,redis://c                      a quorum: an odd number of the above
         sqlite:///path/to/file                             an SQLite file
-        memory:, memory:name                               in memory, for tests: one process only
+        memory:name                                        in memory, made by a test of this process
         postgres://user[:password]@host[:port][,host2][/database]
                                                            a table of a PostgreSQL
         mysql://user[:password]@host[:port][,host2]/database   tables of a MySQL or a MariaDB

@@ -86,7 +86,7 @@ def instrument(
     Locks that `Client.lock()` has made before are not instrumented. A client that is instrumented already
     raises `BadArgument`.
 
-    >>> client = leasehold_lock.otel.instrument(leasehold.connect("memory:"))
+    >>> client = leasehold_lock.otel.instrument(leasehold.connect(memory.url))
     >>> with client.lock("orders:42") as lease:
     ...     lease.valid
     True

@@ -58,7 +58,7 @@ public final class LeaseholdClient implements AutoCloseable {
      * redis://a,redis://b,redis://c                      a quorum: an odd number of the above
      * sqlite:///path/to/file, sqlite:file                an SQLite file
      * sqlite:                                            the embedded store, one per user
-     * memory:, memory:name                               in memory, for tests: one process only
+     * memory:name                                        in memory, made by a test of this process
      * postgres://user[:password]@host[:port][,host2][/database]
      *                                                    a table of a PostgreSQL
      * mysql://user[:password]@host[:port][,host2]/database   tables of a MySQL or a MariaDB

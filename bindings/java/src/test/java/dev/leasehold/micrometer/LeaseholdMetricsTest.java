@@ -5,6 +5,7 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import dev.leasehold.LeaseholdClient;
+import dev.leasehold.MemoryStore;
 import io.micrometer.core.instrument.Meter;
 import io.micrometer.core.instrument.MeterRegistry;
 import io.micrometer.core.instrument.Tags;
@@ -18,12 +19,14 @@ import org.junit.jupiter.api.Test;
 
 /** What registries show of a client. */
 class LeaseholdMetricsTest {
+    private final MemoryStore store = MemoryStore.create();
     private final LeaseholdClient client =
-            LeaseholdClient.configure("memory:").metricsGroup("stock:*").metricsGroup("a\"b\\c").connect();
+            LeaseholdClient.configure(store.url()).metricsGroup("stock:*").metricsGroup("a\"b\\c").connect();
 
     @AfterEach
     void close() {
         client.close();
+        store.close();
     }
 
     /** Of one group. */
@@ -92,7 +95,7 @@ class LeaseholdMetricsTest {
     @Test
     void twoClientsAreToldApartByTags() throws Exception {
         var registry = new SimpleMeterRegistry();
-        try (var second = LeaseholdClient.connect("memory:")) {
+        try (var second = LeaseholdClient.connect(store.url())) {
             new LeaseholdMetrics(client, Tags.of("store", "first")).bindTo(registry);
             new LeaseholdMetrics(second, Tags.of("store", "second")).bindTo(registry);
             second.lock("n").acquire().release();

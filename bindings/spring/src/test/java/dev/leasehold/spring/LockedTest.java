@@ -8,6 +8,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import dev.leasehold.Lease;
 import dev.leasehold.LeaseTimeoutException;
 import dev.leasehold.LeaseholdClient;
+import dev.leasehold.MemoryStore;
 import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
@@ -29,7 +30,7 @@ class LockedTest {
     static class Locks {
         @Bean
         LeaseholdClient leasehold() {
-            return LeaseholdClient.connect("memory:locked");
+            return LeaseholdClient.connect(MemoryStore.named("locked").url());
         }
     }
 
@@ -144,7 +145,7 @@ class LockedTest {
     static class Elsewhere {
         @Bean
         LeaseholdClient leasehold() {
-            return LeaseholdClient.connect("memory:elsewhere");
+            return LeaseholdClient.connect(MemoryStore.named("elsewhere").url());
         }
     }
 

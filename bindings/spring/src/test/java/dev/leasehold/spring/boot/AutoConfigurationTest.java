@@ -5,6 +5,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 import com.zaxxer.hikari.HikariDataSource;
 import dev.leasehold.LeaseholdClient;
 import dev.leasehold.LeaseholdException;
+import dev.leasehold.MemoryStore;
 import dev.leasehold.Status;
 import java.net.URI;
 import java.nio.file.Path;
@@ -135,7 +136,7 @@ class AutoConfigurationTest {
 
     @Test
     void aBeanOfYourOwnTakesItsPlace() {
-        program.withBean(LeaseholdClient.class, () -> LeaseholdClient.connect("memory:own"))
+        program.withBean(LeaseholdClient.class, () -> LeaseholdClient.connect(MemoryStore.named("own").url()))
                 .run(context -> assertThat(context.getBean(LeaseholdClient.class).store()).isEqualTo("memory:own"));
         program.withPropertyValues("leasehold.enabled=false")
                 .run(context -> assertThat(context).hasNotFailed().doesNotHaveBean(LeaseholdClient.class));

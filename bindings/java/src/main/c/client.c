@@ -89,9 +89,7 @@ static jlong make_config(JNIEnv *env, jclass native, jbyteArray url)
     return NUMBER(config);
 }
 
-/* A setter has no room for the reason. */
-static void raise_config(JNIEnv *env, jclass native, leasehold_config *config,
-                         leasehold_status status)
+void raise_config(JNIEnv *env, jclass native, leasehold_config *config, leasehold_status status)
 {
     leasehold_error *error = NULL;
     leasehold_status refused = leasehold_config_check(config, &error);

@@ -4,7 +4,7 @@
  *
  * Handles cross as numbers. A method that does not succeed leaves an exception pending, made by
  * Native.raise() in Java, and returns 0, which is no handle. Class and method are looked up once,
- * when the library is loaded. No global references are kept but a weak one: another to a class of ours
+ * when the library is loaded. No global references are kept but weak ones: another to a class of ours
  * would keep its class loader, and so this library, for ever. So each native method hands its class
  * on.
  */
@@ -38,6 +38,9 @@ jbyteArray bytes_to_java(JNIEnv *env, const char *start, size_t length);
  * frees the error, which may be NULL. */
 void raise_status(JNIEnv *env, jclass native, leasehold_status status, leasehold_error *error);
 
+/* The same for what a setter of the configuration has returned, which has no room for the reason. */
+void raise_config(JNIEnv *env, jclass native, leasehold_config *config, leasehold_status status);
+
 /* Whether the calling Java thread was interrupted; also true when asking left an exception. */
 bool thread_interrupted(JNIEnv *env, jclass native);
 
@@ -56,7 +59,7 @@ struct methods {
 };
 #define METHODS(table) {table, sizeof table / sizeof *table}
 
-extern const struct methods client_methods, lock_methods, wait_methods, lease_methods,
-    event_methods, testing_methods;
+extern const struct methods client_methods, credentials_methods, lock_methods, wait_methods,
+    lease_methods, event_methods, testing_methods;
 
 #endif

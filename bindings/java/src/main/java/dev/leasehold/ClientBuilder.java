@@ -20,6 +20,8 @@ import java.util.function.Supplier;
  */
 public final class ClientBuilder {
     private final ConfigHandle config;
+    /** Null where the URL has the credentials. */
+    private CredentialsSource credentials;
 
     /** Null: what the environment says. */
     ClientBuilder(String url) {
@@ -192,6 +194,39 @@ public final class ClientBuilder {
         return setText(Native.METRICS_GROUP, group);
     }
 
+    /**
+     * Looks up user and secret while the program runs, in place of a password in the URL. A thread of the
+     * client asks when the first connection needs them, and again before they end, at about three
+     * quarters of their life. No lease is lost by that, and no call waits while the last secret is good.
+     *
+     * <pre>{@code
+     * var client = LeaseholdClient.configure("postgres://app@db/shop")
+     *         .credentials(endpoint -> new Credentials.Login("app", vault.password(), vault.end()))
+     *         .connect();
+     * }</pre>
+     *
+     * <p>Each server has credentials of its own. Open connections to Redis log in again with the newest.
+     * If the callback throws, or the secret has ended already, the client uses the last one until its end,
+     * and then calls fail with {@link Status#AUTH}. A call that needs a login waits for the callback
+     * until its own deadline, and then fails with {@link Status#NO_ANSWER}.
+     *
+     * @param credentials is called on a daemon thread, one call at a time, with the context class loader
+     *     of the thread that calls this method
+     * @return this
+     * @throws LeaseholdException {@link Status#BAD_ARGUMENT} if the URL has a password, or the store has no
+     *     login
+     */
+    public ClientBuilder credentials(Credentials credentials) {
+        var source = new CredentialsSource(Objects.requireNonNull(credentials, "credentials"));
+        try {
+            Native.setCredentials(config.get(), source);
+            this.credentials = source;
+            return this;
+        } finally {
+            Reference.reachabilityFence(this);
+        }
+    }
+
     private ClientBuilder setText(int option, byte[] text) {
         try {
             Native.setText(config.get(), option, text);
@@ -218,7 +253,7 @@ public final class ClientBuilder {
      */
     public LeaseholdClient connect() {
         try {
-            return new LeaseholdClient(Native.open(config.get()));
+            return new LeaseholdClient(Native.open(config.get()), credentials);
         } finally {
             Reference.reachabilityFence(this);
         }

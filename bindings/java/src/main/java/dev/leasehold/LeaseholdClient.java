@@ -40,7 +40,11 @@ public final class LeaseholdClient implements AutoCloseable {
     /** And what was measured. */
     private volatile String lastMetrics;
 
-    LeaseholdClient(long handle) {
+    /** The native half has a weak reference to it. Null where the URL has the credentials. */
+    private final CredentialsSource credentials;
+
+    LeaseholdClient(long handle, CredentialsSource credentials) {
+        this.credentials = credentials;
         this.handle = new ClientHandle(handle);
         this.handle.follow(this);
         this.store = Name.decode(Native.store(handle));
@@ -87,6 +91,19 @@ public final class LeaseholdClient implements AutoCloseable {
     }
 
     /**
+     * Opens the store that a URL names, with credentials that the program looks up while it runs, as
+     * {@link ClientBuilder#credentials} says.
+     *
+     * @param url where the locks are kept, without a password
+     * @param credentials returns user and secret, and until when they are good
+     * @return an open client
+     * @throws LeaseholdException as {@link #connect(String)}, and as {@link ClientBuilder#credentials}
+     */
+    public static LeaseholdClient connect(String url, Credentials credentials) {
+        return configure(url).credentials(credentials).connectOnce();
+    }
+
+    /**
      * Opens a quorum of independent servers, of which a majority grants a lock.
      *
      * @param urls one for each member, an odd number
@@ -120,7 +137,7 @@ public final class LeaseholdClient implements AutoCloseable {
      * </ul>
      *
      * <p>The settings are read once. A change of the password reaches this client only if you open it
-     * again.
+     * again; for a password that changes, see {@link ClientBuilder#credentials}.
      *
      * @param settings one of these
      * @return an open client

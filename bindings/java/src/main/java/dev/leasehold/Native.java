@@ -88,6 +88,9 @@ final class Native {
 
     static native long handleCount();
 
+    // credentials.c
+    static native void setCredentials(long config, CredentialsSource source);
+
     // lock.c
     static native void setTimes(
             long lock, long ttlMs, long waitMs, long ioTimeoutMs, long maxHoldMs);

@@ -10,8 +10,10 @@ import java.net.URL;
 import java.net.URLClassLoader;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.time.Instant;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.CountDownLatch;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
@@ -43,6 +45,16 @@ class UnloadTest {
     void applicationsThatForgetEverythingReleaseNothing() throws Exception {
         String name = Names.fresh();
         run("forgetful", name);
+        for (int round = 0; round < Host.ROUNDS; round++) {
+            assertTrue(redis.exists(name + round));
+        }
+    }
+
+    /** A callback is of a class of the application, and is called again and again. */
+    @Test
+    void applicationsThatLookUpCredentialsGoToo() throws Exception {
+        String name = Names.fresh();
+        run("lookingUp", name);
         for (int round = 0; round < Host.ROUNDS; round++) {
             assertTrue(redis.exists(name + round));
         }
@@ -138,6 +150,18 @@ class UnloadTest {
             var thread = new Thread(() -> client.lock(name + ":lock").asLock().lock());
             thread.start();
             thread.join();
+        }
+
+        public static void lookingUp(String url, String name) throws Exception {
+            var circle = new LeaseholdClient[1];
+            var calls = new CountDownLatch(3);
+            circle[0] = LeaseholdClient.connect(url, endpoint -> {
+                calls.countDown();
+                String user = circle.length == 1 ? "default" : null;
+                return new Credentials.Login(user, "any", Instant.now().plusMillis(800));
+            });
+            circle[0].lock(name).acquire();
+            calls.await();
         }
 
         public static void lawless(String url, String name) {

@@ -65,7 +65,7 @@ final class DataSourceSettings {
             throw pool.refuse("is closed");
         }
         if (pool.valueIfAny("getCredentialsProvider") != null) {
-            throw pool.refuse("asks a provider for its credentials, which Leasehold cannot do");
+            throw pool.refuseProvider("a provider");
         }
         Map<String, String> more = properties((Properties) pool.value("getDataSourceProperties"));
         inItsSchema(pool, more);

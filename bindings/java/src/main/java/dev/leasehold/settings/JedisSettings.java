@@ -176,7 +176,7 @@ final class JedisSettings {
         }
         Mirror credentials = config.get("getCredentialsProvider");
         if (credentials != null && !credentials.isA(PACKAGE + "DefaultRedisCredentialsProvider")) {
-            throw config.refuse("asks a " + credentials.kind() + " for its credentials, which Leasehold cannot do");
+            throw config.refuseProvider("a " + credentials.kind());
         }
         if (config.value("getHostAndPortMapper") != null) {
             throw config.refuse("maps addresses by a HostAndPortMapper, which Leasehold cannot do");

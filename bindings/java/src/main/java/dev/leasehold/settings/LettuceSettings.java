@@ -106,7 +106,7 @@ final class LettuceSettings {
         // The builder of later versions has functions for the credentials that it was given.
         boolean isBuilt = provider.object().getClass().getName().startsWith(PACKAGE + "RedisURI$Builder$$Lambda");
         if (!isBuilt && !provider.isA(PACKAGE + "StaticCredentialsProvider")) {
-            throw uri.refuse("asks a " + provider.kind() + " for its credentials, which Leasehold cannot do");
+            throw uri.refuseProvider("a " + provider.kind());
         }
         Mirror credentials = provider.get("resolveCredentials").get("block");
         var login = new ArrayList<String>();

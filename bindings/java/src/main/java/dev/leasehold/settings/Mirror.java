@@ -65,6 +65,12 @@ final class Mirror {
         return new Refusal("this " + kind() + " " + why + ": " + instead);
     }
 
+    /** What it asks has an interface of its own, which a program can call as well. */
+    Refusal refuseProvider(String provider) {
+        return new Refusal("this " + kind() + " asks " + provider + " for its credentials, which Leasehold cannot"
+                + " borrow: call it in ClientBuilder.credentials, with a URL that has no password; or " + instead);
+    }
+
     // ---- methods -----------------------------------------------------------------------------------
 
     boolean has(String method) {

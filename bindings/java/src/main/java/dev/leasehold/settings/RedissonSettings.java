@@ -70,7 +70,7 @@ final class RedissonSettings {
         for (Mirror owner : List.of(config, servers)) {
             Object resolver = owner.valueIfAny("getCredentialsResolver");
             if (resolver != null && !Mirror.isA(resolver, PACKAGE + "client.DefaultCredentialsResolver")) {
-                throw owner.refuse("asks a CredentialsResolver for its credentials, which Leasehold cannot do");
+                throw owner.refuseProvider("a CredentialsResolver");
             }
             if (scheme.startsWith("rediss")) {
                 checkTls(owner);

@@ -324,7 +324,7 @@ class SettingsTest {
         assertJedisRefused("does not verify the server's certificate", jedis().sslOptions(insecure).build());
         var store = redis.clients.jedis.SslOptions.builder().truststore(Path.of("pom.xml").toFile()).build();
         assertJedisRefused("has a keystore of Java", jedis().sslOptions(store).build());
-        assertJedisRefused("for its credentials, which Leasehold cannot do",
+        assertJedisRefused("for its credentials, which Leasehold cannot borrow: call it in ClientBuilder.credentials",
                 DefaultJedisClientConfig.builder()
                         .credentialsProvider(() -> new DefaultRedisCredentials(null, "secret")).build());
         assertJedisRefused("maps addresses by a HostAndPortMapper", jedis().hostAndPortMapper(place -> place).build());
@@ -367,7 +367,7 @@ class SettingsTest {
         assertRefused("does not verify the server's certificate",
                 lettuce().withSsl(true).withVerifyPeer(false).build());
         assertRefused("begins TLS by STARTTLS", lettuce().withSsl(true).withStartTls(true).build());
-        assertRefused("for its credentials, which Leasehold cannot do",
+        assertRefused("for its credentials, which Leasehold cannot borrow: call it in ClientBuilder.credentials",
                 lettuce().withAuthentication(() -> Mono.just(RedisCredentials.just("app", "secret"))).build());
         try (var empty = RedisClient.create();
                 var client = RedisClient.create(lettuce().withSsl(true).build())) {

@@ -1,6 +1,7 @@
 package dev.leasehold.spring.boot;
 
 import dev.leasehold.ClientBuilder;
+import dev.leasehold.Credentials;
 import dev.leasehold.LeaseholdClient;
 import dev.leasehold.LeaseholdException;
 import dev.leasehold.spring.LockedConfiguration;
@@ -19,8 +20,9 @@ import org.springframework.core.env.Environment;
 
 /**
  * A {@link LeaseholdClient} for Spring Boot: of the store that {@code leasehold.url} names, else of
- * what {@code spring.data.redis.*} is set to, else of the {@code DataSource}. A bean of your own of
- * that type takes its place. {@link dev.leasehold.spring.Locked} works with either.
+ * what {@code spring.data.redis.*} is set to, else of the {@code DataSource}. If there is a bean of the
+ * type {@link Credentials}, the client logs in with what it returns. A {@link LeaseholdClient} of your own
+ * takes the place of all this. {@link dev.leasehold.spring.Locked} works with either.
  */
 @AutoConfiguration(
         afterName = {
@@ -37,6 +39,7 @@ public class LeaseholdAutoConfiguration {
      * @param properties {@code leasehold.*}
      * @param environment has {@code spring.data.redis.*}
      * @param sources the data sources
+     * @param credentials what to log in with, if the program looks that up itself
      * @param beans may have details of a connection that are no properties
      * @return an open client
      */
@@ -46,8 +49,10 @@ public class LeaseholdAutoConfiguration {
             LeaseholdProperties properties,
             Environment environment,
             ObjectProvider<DataSource> sources,
+            ObjectProvider<Credentials> credentials,
             ListableBeanFactory beans) {
         ClientBuilder builder = configure(properties, environment, sources, beans);
+        credentials.ifAvailable(builder::credentials);
         LeaseholdClient client = set(builder, properties, environment).connect();
         try {
             if (Boolean.TRUE.equals(properties.initialize())) {

@@ -3,12 +3,15 @@ package dev.leasehold.spring.boot;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import com.zaxxer.hikari.HikariDataSource;
+import dev.leasehold.Credentials;
 import dev.leasehold.LeaseholdClient;
 import dev.leasehold.LeaseholdException;
 import dev.leasehold.MemoryStore;
 import dev.leasehold.Status;
 import java.net.URI;
 import java.nio.file.Path;
+import java.time.Instant;
+import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.function.Supplier;
 import javax.sql.DataSource;
 import org.junit.jupiter.api.Test;
@@ -132,6 +135,28 @@ class AutoConfigurationTest {
         program.withPropertyValues(url).run(context -> assertThat(context).hasFailed().getFailure().rootCause()
                 .isInstanceOfSatisfying(LeaseholdException.class, e -> assertThat(e.status()).isEqualTo(Status.AUTH)));
         offline.withPropertyValues(url).run(context -> assertThat(context).hasSingleBean(LeaseholdClient.class));
+    }
+
+    @Test
+    void aBeanLooksUpTheCredentials() {
+        var asked = new CopyOnWriteArrayList<Credentials.Endpoint>();
+        Credentials vault = endpoint -> {
+            asked.add(endpoint);
+            return new Credentials.Login("default", "any", Instant.now().plusSeconds(900));
+        };
+        var looksUp = program.withBean("vault", Credentials.class, () -> vault);
+        looksUp.withPropertyValues("leasehold.url=" + REDIS).run(context -> {
+            context.getBean(LeaseholdClient.class).lock("looked-up").acquire().release();
+            assertThat(asked).containsExactly(new Credentials.Endpoint(REDIS.getHost(), REDIS.getPort(), null));
+        });
+        Credentials sealed = endpoint -> {
+            throw new SecurityException("the vault is sealed");
+        };
+        assertFails(program.withPropertyValues("leasehold.url=" + REDIS)
+                .withBean(Credentials.class, () -> sealed), "the vault is sealed");
+        assertFails(looksUp.withPropertyValues("leasehold.url=redis://:secret@" + REDIS.getHost()), "credentials");
+        assertFails(looksUp.withPropertyValues("leasehold.url=" + REDIS)
+                .withBean("other", Credentials.class, () -> sealed), "found 2: vault,other");
     }
 
     @Test

@@ -14,4 +14,7 @@ module dev.leasehold {
     requires static transitive org.junit.jupiter.api;
     // For its binder alone.
     requires static transitive micrometer.core;
+    // For LeaseholdTelemetry alone.
+    requires static transitive io.opentelemetry.api;
+    requires static io.opentelemetry.context;
 }

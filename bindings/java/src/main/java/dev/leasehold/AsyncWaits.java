@@ -1,6 +1,7 @@
 package dev.leasehold;
 
 import java.util.Map;
+import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.Executor;
@@ -16,7 +17,29 @@ final class AsyncWaits implements Runnable {
     private final AtomicLong last = new AtomicLong();
     private final Map<Long, Wait> waits = new ConcurrentHashMap<>();
 
-    private record Wait(NamedLock lock, Executor executor, CompletableFuture<Lease> future) {}
+    /** With whom to tell of it, or null. */
+    private record Wait(
+            NamedLock lock, Executor executor, CompletableFuture<Lease> future, Telemetry.Wait telemetry) {
+        void ended(Throwable failure) {
+            if (telemetry != null) {
+                // Completed by the program: then it wants no lease.
+                telemetry.failed(failure == null ? new CancellationException() : failure);
+            }
+        }
+
+        /** It is told first: whoever waits for the future may look at what was told. */
+        void fail(Throwable failure) {
+            ended(failure);
+            future.completeExceptionally(failure);
+        }
+
+        Lease granted(Lease lease) {
+            if (telemetry != null) {
+                lease.tell(telemetry.granted(lease.fence()));
+            }
+            return lease;
+        }
+    }
 
     AsyncWaits(LeaseholdClient client) {
         client.handles().add(handle);
@@ -30,16 +53,21 @@ final class AsyncWaits implements Runnable {
         thread.start();
     }
 
-    CompletableFuture<Lease> start(NamedLock lock, long nativeLock, long waitMs, Executor executor) {
+    CompletableFuture<Lease> start(
+            NamedLock lock, long nativeLock, long waitMs, Executor executor, Telemetry.Wait telemetry) {
         long number = last.incrementAndGet();
         var future = new CompletableFuture<Lease>();
-        waits.put(number, new Wait(lock, executor, future));
+        var wait = new Wait(lock, executor, future, telemetry);
+        waits.put(number, wait);
         // Where the program has completed it, the wait is still there.
-        future.whenComplete((lease, failure) -> stop(number));
+        future.whenComplete((lease, failure) -> {
+            stop(number);
+            wait.ended(failure);
+        });
         try {
             Native.startWait(handle.get(), nativeLock, waitMs, number);
         } catch (LeaseholdException e) {
-            future.completeExceptionally(e);
+            wait.fail(e);
         }
         return future;
     }
@@ -61,7 +89,7 @@ final class AsyncWaits implements Runnable {
             }
         } catch (LeaseholdException e) {
             // Closed: nothing more is told.
-            waits.values().forEach(wait -> wait.future.completeExceptionally(LeaseholdException.closed()));
+            waits.values().forEach(wait -> wait.fail(LeaseholdException.closed()));
         }
     }
 
@@ -69,7 +97,7 @@ final class AsyncWaits implements Runnable {
         try {
             wait.executor.execute(() -> complete(number, wait));
         } catch (RuntimeException e) { // of the executor
-            wait.future.completeExceptionally(e);
+            wait.fail(e);
         }
     }
 
@@ -78,12 +106,12 @@ final class AsyncWaits implements Runnable {
             return; // and stopped
         }
         try {
-            Lease lease = Lease.of(wait.lock, Native.takeWait(handle.get(), number));
+            Lease lease = wait.granted(Lease.of(wait.lock, Native.takeWait(handle.get(), number)));
             if (!wait.future.complete(lease)) {
                 lease.close();
             }
         } catch (RuntimeException | Error e) {
-            wait.future.completeExceptionally(e);
+            wait.fail(e);
         }
     }
 

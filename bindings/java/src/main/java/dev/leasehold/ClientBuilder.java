@@ -4,6 +4,8 @@ import dev.leasehold.settings.Refusal;
 import dev.leasehold.settings.Settings;
 import java.lang.ref.Reference;
 import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.Objects;
 import java.util.function.Supplier;
 
@@ -22,6 +24,8 @@ public final class ClientBuilder {
     private final ConfigHandle config;
     /** Null where the URL has the credentials. */
     private CredentialsSource credentials;
+    /** As in C, which does not say them. */
+    private final List<String> metricsGroups = new ArrayList<>();
 
     /** Null: what the environment says. */
     ClientBuilder(String url) {
@@ -191,7 +195,9 @@ public final class ClientBuilder {
      */
     public ClientBuilder metricsGroup(String pattern) {
         byte[] group = Name.encode("the metrics group", Objects.requireNonNull(pattern, "pattern"));
-        return setText(Native.METRICS_GROUP, group);
+        setText(Native.METRICS_GROUP, group);
+        metricsGroups.add(pattern);
+        return this;
     }
 
     /**
@@ -253,7 +259,7 @@ public final class ClientBuilder {
      */
     public LeaseholdClient connect() {
         try {
-            return new LeaseholdClient(Native.open(config.get()), credentials);
+            return new LeaseholdClient(Native.open(config.get()), credentials, List.copyOf(metricsGroups));
         } finally {
             Reference.reachabilityFence(this);
         }

@@ -26,7 +26,7 @@ public final class Lease implements AutoCloseable {
     private final NamedLock lock;
 
     private final long fence;
-    private final Handle handle;
+    private final LeaseHandle handle;
     private final Cleaner.Cleanable watch;
     /** Who is told that it is lost, if anybody. */
     private volatile Losses.Listener listener;
@@ -279,6 +279,31 @@ public final class Lease implements AutoCloseable {
         }
     }
 
+    /** Has it told how this lease ends: there, without a reference to the lease. */
+    void tell(Telemetry.Hold hold) {
+        handle.telemetry = hold;
+        try {
+            keep(hold::lost);
+        } catch (LeaseholdException e) {
+            return; // closed already, or no descriptor is left: then the end of the lease tells
+        }
+    }
+
+    private void told(String how) {
+        Telemetry.Hold hold = handle.telemetry;
+        if (hold != null) {
+            hold.ended(how);
+        }
+    }
+
+    private <E extends LeaseholdException> E told(E failure) {
+        Telemetry.Hold hold = handle.telemetry;
+        if (hold != null) {
+            hold.failed(failure);
+        }
+        return failure;
+    }
+
     private void forgetListener() {
         Losses.Listener former = listener;
         if (former != null) {
@@ -298,6 +323,9 @@ public final class Lease implements AutoCloseable {
     public void release() {
         try {
             Native.release(end());
+            told("released");
+        } catch (LeaseholdException e) {
+            throw told(e);
         } finally {
             Reference.reachabilityFence(this);
         }
@@ -323,10 +351,11 @@ public final class Lease implements AutoCloseable {
         ended();
         try {
             Native.closeLease(lease);
+            told("released");
         } catch (LeaseLostException e) {
-            throw e;
+            throw told(e);
         } catch (LeaseholdException e) {
-            throw new LeaseLostException("the lease was lost before it was released: " + e.getMessage(), e);
+            throw told(new LeaseLostException("the lease was lost before it was released: " + e.getMessage(), e));
         } finally {
             Reference.reachabilityFence(this);
         }
@@ -345,6 +374,9 @@ public final class Lease implements AutoCloseable {
     public void letExpire() {
         try {
             Native.letExpire(end());
+            told("left_to_expire");
+        } catch (LeaseholdException e) {
+            throw told(e);
         } finally {
             Reference.reachabilityFence(this);
         }
@@ -366,11 +398,13 @@ public final class Lease implements AutoCloseable {
         long lease = take();
         try {
             Native.letExpireIn(lease, afterMs);
+            told("left_to_expire");
         } catch (LeaseholdException e) {
             if (e.status() == Status.BAD_ARGUMENT) {
                 handle.set(lease);
+                throw e;
             }
-            throw e;
+            throw told(e);
         } finally {
             if (handle.get() == 0) {
                 ended();
@@ -393,7 +427,10 @@ public final class Lease implements AutoCloseable {
         try {
             var handover = new Handover(Name.decode(Native.token(lease)), fence);
             Native.detach(lease);
+            told("detached");
             return handover;
+        } catch (LeaseholdException e) {
+            throw told(e);
         } finally {
             Reference.reachabilityFence(this);
         }
@@ -436,6 +473,9 @@ public final class Lease implements AutoCloseable {
     private static final class LeaseHandle extends Handle {
         private static final long serialVersionUID = 1;
 
+        /** Who is told how the lease ends; null without telemetry. */
+        private transient volatile Telemetry.Hold telemetry;
+
         LeaseHandle(long handle) {
             super(handle);
         }
@@ -443,6 +483,10 @@ public final class Lease implements AutoCloseable {
         @Override
         void abandon(long handle) {
             Native.abandonLease(handle);
+            Telemetry.Hold hold = telemetry;
+            if (hold != null) {
+                hold.ended("forgotten");
+            }
         }
     }
 }

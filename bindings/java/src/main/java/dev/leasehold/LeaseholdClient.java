@@ -43,8 +43,13 @@ public final class LeaseholdClient implements AutoCloseable {
     /** The native half has a weak reference to it. Null where the URL has the credentials. */
     private final CredentialsSource credentials;
 
-    LeaseholdClient(long handle, CredentialsSource credentials) {
+    private final List<String> metricsGroups;
+    /** Null until the client is instrumented. */
+    private volatile Telemetry telemetry;
+
+    LeaseholdClient(long handle, CredentialsSource credentials, List<String> metricsGroups) {
         this.credentials = credentials;
+        this.metricsGroups = metricsGroups;
         this.handle = new ClientHandle(handle);
         this.handle.follow(this);
         this.store = Name.decode(Native.store(handle));
@@ -420,6 +425,21 @@ public final class LeaseholdClient implements AutoCloseable {
             asyncWaits = new AsyncWaits(this);
         }
         return asyncWaits;
+    }
+
+    Telemetry telemetry() {
+        return telemetry;
+    }
+
+    synchronized void telemetry(Telemetry told) {
+        if (telemetry != null) {
+            throw LeaseholdException.badArgument("the client is instrumented already");
+        }
+        telemetry = told;
+    }
+
+    List<String> metricsGroups() {
+        return metricsGroups;
     }
 
     Losses losses() {

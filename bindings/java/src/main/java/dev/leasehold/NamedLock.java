@@ -192,6 +192,11 @@ public final class NamedLock {
      *     answer; you do not hold the lock
      */
     public Lease tryAcquire() {
+        Telemetry telemetry = client.telemetry();
+        return telemetry == null ? tryNow() : telemetry.told(this, this::tryNow);
+    }
+
+    private Lease tryNow() {
         try {
             long lease = Native.tryAcquire(open());
             return lease == 0 ? null : Lease.of(this, lease);
@@ -233,6 +238,11 @@ public final class NamedLock {
 
     /** Waits until the thread is interrupted, the lock is ours, or {@code waitMs} is over. */
     Lease take(long waitMs) throws InterruptedException {
+        Telemetry telemetry = client.telemetry();
+        return telemetry == null ? takeNow(waitMs) : telemetry.told(this, () -> takeNow(waitMs));
+    }
+
+    private Lease takeNow(long waitMs) throws InterruptedException {
         if (Thread.interrupted()) {
             throw new InterruptedException("interrupted before the wait for " + name.quoted());
         }
@@ -250,6 +260,11 @@ public final class NamedLock {
 
     /** Waits until the lock is ours, interrupted or not; leaves the flag as it is. */
     Lease takeUninterruptibly() {
+        Telemetry telemetry = client.telemetry();
+        return telemetry == null ? takeNowUninterruptibly() : telemetry.told(this, this::takeNowUninterruptibly);
+    }
+
+    private Lease takeNowUninterruptibly() {
         try {
             long lock = open();
             return Lease.of(
@@ -321,7 +336,9 @@ public final class NamedLock {
 
     private CompletableFuture<Lease> acquireAsync(long waitMs, Executor executor) {
         try {
-            return client.asyncWaits().start(this, open(), waitMs, executor);
+            Telemetry telemetry = client.telemetry();
+            return client.asyncWaits().start(
+                    this, open(), waitMs, executor, telemetry == null ? null : telemetry.begin(this));
         } catch (LeaseholdException e) {
             return CompletableFuture.failedFuture(e);
         } finally {
@@ -343,7 +360,12 @@ public final class NamedLock {
      */
     public Lease attach(String token, long fence) {
         try {
-            return Lease.of(this, Native.attach(open(), Name.encode("the token", token), fence));
+            Lease lease = Lease.of(this, Native.attach(open(), Name.encode("the token", token), fence));
+            Telemetry telemetry = client.telemetry();
+            if (telemetry != null) {
+                lease.tell(telemetry.attached(this, fence));
+            }
+            return lease;
         } finally {
             Reference.reachabilityFence(this);
         }

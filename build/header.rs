@@ -17,6 +17,7 @@ const PARTS: &[(&str, &[&str])] = &[
     ("Locks", &["lock", "fact", "turn", "wait_mode", "interrupt_fn", "forever"]),
     ("Many waits at once", &["waits"]),
     ("Leases", &["lease"]),
+    ("Leader election", &["election", "term"]),
     ("Events", &["events", "event", "loss"]),
     ("The log", &["log"]),
     ("A store for tests", &["testing"]),

@@ -115,6 +115,23 @@ typedef struct leasehold_client leasehold_client;
 typedef struct leasehold_config leasehold_config;
 
 /**
+ * One candidate for the leadership of a name, from leasehold_client_election(). One thread stands,
+ * and others resign, stop it, or ask whether it leads. Free it with leasehold_election_free().
+ *
+ *     static int collect(void *data, leasehold_term *term)
+ *     {
+ *         do collect_once(data, leasehold_term_fence(term)); // the database rejects a smaller fence
+ *         while (leasehold_term_leads_after_ms(term, 1000));
+ *         return 0;
+ *     }
+ *
+ *     leasehold_client_election(client, "collector", LEASEHOLD_NUL, &election, &error);
+ *     leasehold_election_set_ttl_ms(election, 15000);
+ *     leasehold_election_run_as_leader(election, collect, NULL, data, &returned, &error);
+ */
+typedef struct leasehold_election leasehold_election;
+
+/**
  * The particulars of a failure, from the last argument of the call that failed. Free it with
  * leasehold_error_free().
  */
@@ -160,6 +177,17 @@ typedef struct leasehold_lock_state leasehold_lock_state;
  * leasehold_metrics_free().
  */
 typedef struct leasehold_metrics leasehold_metrics;
+
+/**
+ * The time for which a candidate leads: in the hands of its work, or from
+ * leasehold_election_stand_within(). Free the latter with leasehold_term_free().
+ *
+ * A term ends before its lease does: when only as much validity is left as the work needs to stop
+ * (leasehold_election_set_grace_ms()). It does not begin again, even if the lease could be renewed
+ * after all. The lock stays held until the work has returned or the term was resigned, so no other
+ * candidate is elected while the work still stops, unless validity ends before.
+ */
+typedef struct leasehold_term leasehold_term;
 
 /**
  * What goes on in a store for tests until it is freed: a lock that another client holds, or requests
@@ -734,10 +762,18 @@ leasehold_status leasehold_client_close_within(leasehold_client *client,
  */
 void leasehold_client_free(leasehold_client *client);
 
-/* ---- Locks ----------------------------------------------------------------------------------- */
+/**
+ * Makes a candidate for a name of `name_length` bytes or LEASEHOLD_NUL. Underneath is a lock of that
+ * name, so `leasehold show` shows the leader. It sends no request. Any thread. Errors:
+ * LEASEHOLD_ERR_BAD_ARGUMENT for a name that no lock can have, see leasehold_client_lock().
+ */
+leasehold_status leasehold_client_election(leasehold_client *client,
+                                           const char *name,
+                                           size_t name_length,
+                                           leasehold_election **election,
+                                           leasehold_error **error);
 
-/** How to wait for a lock. */
-typedef int32_t leasehold_wait_mode;
+/* ---- Locks ----------------------------------------------------------------------------------- */
 
 /**
  * Asked on the calling thread, at least every 100 ms while it waits for a lock, with no lock of
@@ -745,6 +781,9 @@ typedef int32_t leasehold_wait_mode;
  * wait goes on for as long as it takes. It must return, not longjmp() or throw.
  */
 typedef int (*leasehold_interrupt_fn)(void *user_data);
+
+/** How to wait for a lock. */
+typedef int32_t leasehold_wait_mode;
 
 /**
  * What leasehold_lock_take() and leasehold_waits_take() acquired: a lease and its fence, as
@@ -1347,6 +1386,264 @@ leasehold_status leasehold_lease_watch(const leasehold_lease *lease,
                                        leasehold_events *events,
                                        uint64_t *lease_id,
                                        leasehold_error **error);
+
+/* ---- Leader election ------------------------------------------------------------------------- */
+
+/**
+ * Is told what becomes of a candidate: see leasehold_election_on_change(). `end` is
+ * LEASEHOLD_TERM_LASTS when it was elected. Else its term has ended, and `end` says why;
+ * `loss` is the LEASEHOLD_LOSS_... behind LEASEHOLD_TERM_LOST. It may call this library, but must
+ * return soon, not longjmp() or throw.
+ */
+typedef void (*leasehold_election_change_fn)(void *user_data,
+                                             uint64_t fence,
+                                             int32_t end,
+                                             int32_t loss);
+
+/**
+ * Frees what `user_data` leads to, when nobody will use it any more. It must not call this library.
+ */
+typedef void (*leasehold_election_drop_fn)(void *user_data);
+
+/**
+ * The work of a leader, on the thread that called leasehold_election_run_as_leader(). It does its
+ * work while leasehold_term_is_leader() is true, or leasehold_term_leads_after_ms(), and returns
+ * soon after that. 0 says that all is well, and any other number ends the call, which hands it out.
+ * `term` is borrowed for the call. The work may call this library, but must return, not longjmp()
+ * or throw.
+ */
+typedef int (*leasehold_election_work_fn)(void *user_data, leasehold_term *term);
+
+/** What a candidate does at this moment: one of LEASEHOLD_ELECTION_... */
+typedef int32_t leasehold_election_state;
+
+/** The term lasts. */
+#define LEASEHOLD_TERM_LASTS 0
+/** The candidate resigned, or its election was stopped or freed. */
+#define LEASEHOLD_TERM_RESIGNED 1
+/** The lease could not be renewed, and only what the work needs to stop in is left. */
+#define LEASEHOLD_TERM_AT_RISK 2
+/**
+ * The lease was lost: leasehold_term_loss() says how. LEASEHOLD_LOSS_EXPIRED is also the end of a
+ * client that was closed.
+ */
+#define LEASEHOLD_TERM_LOST 3
+/** It does not stand: it has not begun, its work has ended, or it was stopped. */
+#define LEASEHOLD_ELECTION_IDLE 0
+/** It waits to be elected, or rests first. */
+#define LEASEHOLD_ELECTION_STANDBY 1
+/** It leads. */
+#define LEASEHOLD_ELECTION_LEADING 2
+/**
+ * Its leadership has ended and the work was told to stop. No other candidate can be elected yet.
+ */
+#define LEASEHOLD_ELECTION_STOPPING 3
+/** Its lease is over, and the work has still not stopped: another candidate may lead beside it. */
+#define LEASEHOLD_ELECTION_OVERDUE 4
+
+/**
+ * Sets how soon another candidate is elected after the leader died: 30000 ms by default, from 100 ms.
+ *
+ * The setters of an election return LEASEHOLD_OK, or LEASEHOLD_ERR_BAD_ARGUMENT for a value that the
+ * option can never have; leasehold_election_check() has the reason. Then standing fails too, until the
+ * option is set well. A term that has begun stays as it is. Any thread.
+ */
+leasehold_status leasehold_election_set_ttl_ms(leasehold_election *election,
+                                               int64_t ttl_ms);
+
+/**
+ * Sets how long the work needs to stop: 10000 ms by default. If the lease cannot be renewed, the work
+ * is told to stop when that much validity is left and half a second more, or a third of the ttl if
+ * that is less. Any thread.
+ */
+leasehold_status leasehold_election_set_grace_ms(leasehold_election *election,
+                                                 int64_t grace_ms);
+
+/**
+ * Sets whether leasehold_election_run_as_leader() stands again when the work has returned by itself.
+ * By default it does not. Any thread.
+ */
+leasehold_status leasehold_election_set_stand_again(leasehold_election *election,
+                                                    bool again);
+
+/**
+ * Has `function` called when this candidate is elected, on the thread that stands, and when its
+ * leadership ends, on whichever thread notices. Why a lease was lost may be known up to a second
+ * later than that it was: the call comes then. It may resign, stop or free the election. A new
+ * function takes the place of the former one for terms that begin later; so does NULL.
+ *
+ * `drop` may be NULL. Else it is called once, when neither the election nor a term needs the
+ * function any more, or if it was not set. A forked child never calls either.
+ *
+ * Returns as leasehold_election_set_ttl_ms(). Any thread.
+ */
+leasehold_status leasehold_election_on_change(leasehold_election *election,
+                                              leasehold_election_change_fn function,
+                                              void *user_data,
+                                              leasehold_election_drop_fn drop);
+
+/**
+ * What a setter of this election has refused, with the reason, while the option is not set well;
+ * LEASEHOLD_OK when nothing is. Any thread.
+ */
+leasehold_status leasehold_election_check(const leasehold_election *election,
+                                          leasehold_error **error);
+
+/**
+ * The name, and its length in `*length` unless that is NULL. A zero byte follows it, and it may hold
+ * others. Borrowed. Any thread.
+ */
+const char *leasehold_election_name(const leasehold_election *election,
+                                    size_t *length);
+
+/**
+ * Stands by, calls `work` on this thread when elected, and stands again when the leadership was lost.
+ * It waits through outages of the store, also where the store cannot be reached at the start. After
+ * each term it rests for about a second, so that other candidates are elected first.
+ *
+ * `interrupt` may be NULL. It is asked while the candidate stands, not while the work runs. Both
+ * functions get `user_data`.
+ *
+ * - If the work returns 0 after its term has ended, the lock is released and the candidate stands
+ *   again.
+ * - If the work returns 0 while it leads, the lock is released and the call returns. With
+ *   leasehold_election_set_stand_again() the candidate stands again instead.
+ * - If the work returns another number, the lock is released and the call returns.
+ * - If the work does not stop when its term has ended, the lock stays held and is renewed if that is
+ *   possible. Else another candidate is elected when validity ends, with a larger fence.
+ *
+ * Returns:
+ * - LEASEHOLD_OK and writes what the work returned into `*returned`: 0 also where the election was
+ *   stopped or freed.
+ * - LEASEHOLD_INTERRUPTED when the interrupt function ended the standing.
+ * - LEASEHOLD_LOST when the work returned 0 while it seemed to lead, and the store says that the lock
+ *   was lost before.
+ * - LEASEHOLD_ERR_WOULD_DEADLOCK when this thread leads already.
+ * - LEASEHOLD_ERR_CLOSED when the client is closed, and others that waiting does not mend, such as
+ *   LEASEHOLD_ERR_AUTH. LEASEHOLD_ERR_BAD_ARGUMENT for options that were refused, and without work.
+ *
+ * Any thread.
+ */
+leasehold_status leasehold_election_run_as_leader(leasehold_election *election,
+                                                  leasehold_election_work_fn work,
+                                                  leasehold_interrupt_fn interrupt,
+                                                  void *user_data,
+                                                  int *returned,
+                                                  leasehold_error **error);
+
+/**
+ * Waits until this candidate is elected, `wait_ms` at most; LEASEHOLD_FOREVER has no limit. For work
+ * that has a thread of its own; leasehold_election_run_as_leader() does the rest for others. It waits
+ * and rests as that does. `interrupt` may be NULL, and gets `user_data`.
+ *
+ * Returns:
+ * - LEASEHOLD_OK and writes `*term`, to be freed with leasehold_term_free().
+ * - LEASEHOLD_TIMEOUT when it was not elected in time, or what was wrong with the store to the end.
+ * - LEASEHOLD_INTERRUPTED when the function ended the wait, or the election was stopped.
+ * - LEASEHOLD_ERR_CLOSED also when the election was freed during the wait.
+ * - Others as leasehold_election_run_as_leader().
+ *
+ * Any thread.
+ */
+leasehold_status leasehold_election_stand_within(leasehold_election *election,
+                                                 int64_t wait_ms,
+                                                 leasehold_interrupt_fn interrupt,
+                                                 void *user_data,
+                                                 leasehold_term **term,
+                                                 leasehold_error **error);
+
+/**
+ * Reads who leads now, as leasehold_lock_inspect() reads who holds a lock: `*state` has the fence, the
+ * host and the process. Any thread. Errors: what kept the store from answering, by io_timeout.
+ */
+leasehold_status leasehold_election_leader(leasehold_election *election,
+                                           leasehold_lock_state **state,
+                                           leasehold_error **error);
+
+/** What this candidate does at this moment. Sends no request. Any thread. */
+leasehold_election_state leasehold_election_state(const leasehold_election *election);
+
+/**
+ * The fence of the term in which this candidate leads; 0 while it does not. Sends no request. Any
+ * thread.
+ */
+uint64_t leasehold_election_fence(const leasehold_election *election);
+
+/**
+ * Whether all is well, for an answer to /healthz: false while the work still runs after its lease has
+ * ended, and nothing but the end of the process stops it. A standby is healthy. Sends no request. Any
+ * thread.
+ */
+bool leasehold_election_is_healthy(const leasehold_election *election);
+
+/**
+ * Tells the work to stop, if this candidate leads; the lock is released when the work has stopped.
+ * Other candidates are elected first: this one rests for about a second before it stands again. Any
+ * thread.
+ */
+leasehold_status leasehold_election_resign(leasehold_election *election, leasehold_error **error);
+
+/**
+ * Ends the election for this candidate, for good. It resigns, and threads that stand return within
+ * 100 ms. leasehold_election_run_as_leader() returns LEASEHOLD_OK when the work has stopped, and
+ * leasehold_election_stand_within() LEASEHOLD_INTERRUPTED. Any thread.
+ */
+leasehold_status leasehold_election_stop(leasehold_election *election, leasehold_error **error);
+
+/**
+ * Frees a candidate, and stops it as leasehold_election_stop() does. A term from
+ * leasehold_election_stand_within() keeps its handle and its lock until it is freed, but has ended.
+ * Any thread.
+ */
+void leasehold_election_free(leasehold_election *election);
+
+/**
+ * The fencing token (fence) of this term: larger than that of every earlier leader. Send it with each
+ * write, and let the resource reject a smaller one. Any thread.
+ */
+uint64_t leasehold_term_fence(const leasehold_term *term);
+
+/** Whether the work may go on. Sends no request. Any thread. */
+bool leasehold_term_is_leader(const leasehold_term *term);
+
+/**
+ * Sleeps for `wait_ms`, and returns whether the work may go on then. If the term ends, it returns
+ * false at once. So work that does something at intervals stops when it has to. Any thread.
+ */
+bool leasehold_term_leads_after_ms(const leasehold_term *term, int64_t wait_ms);
+
+/**
+ * For how many milliseconds no other candidate can be elected, by this lease; 0 once it is over. Sends
+ * no request. Any thread.
+ */
+int64_t leasehold_term_remaining_ms(const leasehold_term *term);
+
+/**
+ * Why the term has ended: one of LEASEHOLD_TERM_... More may come. Sends no request. Any thread.
+ */
+int32_t leasehold_term_end_reason(const leasehold_term *term);
+
+/**
+ * How the lease was lost: one of LEASEHOLD_LOSS_..., LEASEHOLD_LOSS_NONE while
+ * leasehold_term_end_reason() is not LEASEHOLD_TERM_LOST. Any thread.
+ */
+int32_t leasehold_term_loss(const leasehold_term *term);
+
+/**
+ * Ends the term: releases the lock, and waits until the store confirms it. Another candidate is
+ * elected then, so call it when the work has stopped. Doing it twice does no harm.
+ *
+ * Returns LEASEHOLD_OK; LEASEHOLD_LOST if another candidate may have led before; others as
+ * leasehold_lease_release(). Any thread.
+ */
+leasehold_status leasehold_term_resign(leasehold_term *term, leasehold_error **error);
+
+/**
+ * Frees a term from leasehold_election_stand_within(), and resigns it if nothing has, as
+ * leasehold_lease_free() releases a lock. A thread that sleeps in leasehold_term_leads_after_ms()
+ * returns. Any thread.
+ */
+void leasehold_term_free(leasehold_term *term);
 
 /* ---- Events ---------------------------------------------------------------------------------- */
 

@@ -10,7 +10,7 @@ use super::failure::{Failure, bad, leasehold_status};
 use super::lock::leasehold_lock;
 use super::table::{self, Handled};
 use crate::config::limits::MAX_NAME;
-use crate::{Client, Config, Counters};
+use crate::{Client, Config, Counters, Election};
 
 /// An open store with its connections and a background thread that renews leases. (On Redis, one
 /// more thread belongs to the connection pools; it sleeps, and ends when everything that came of
@@ -19,6 +19,12 @@ use crate::{Client, Config, Counters};
 pub struct leasehold_client {
     client: Client,
     store: CBytes,
+}
+
+impl leasehold_client {
+    pub(super) fn elect(&self, name: &[u8]) -> Election {
+        self.client.election(name)
+    }
 }
 
 impl Handled for leasehold_client {

@@ -49,17 +49,23 @@ pub const LEASEHOLD_LOSS_NOT_RENEWED: i32 = 4;
 /// An operator broke the lock, as leasehold_lock_break() does: leasehold_event_detail() says who.
 pub const LEASEHOLD_LOSS_BROKEN: i32 = 5;
 
+pub(super) fn loss(reason: LossReason) -> i32 {
+    match reason {
+        LossReason::NotHeld => LEASEHOLD_LOSS_NOT_HELD,
+        LossReason::Broken => LEASEHOLD_LOSS_BROKEN,
+        LossReason::Expired => LEASEHOLD_LOSS_EXPIRED,
+        LossReason::MaxHold => LEASEHOLD_LOSS_MAX_HOLD,
+        LossReason::NotRenewed => LEASEHOLD_LOSS_NOT_RENEWED,
+    }
+}
+
 impl leasehold_event {
     pub(super) fn new(event: &Event) -> leasehold_event {
         use EventKind::{AtRisk, Lost, ReleasedLate};
         let (kind, reason) = match event.kind {
             AtRisk => (LEASEHOLD_EVENT_AT_RISK, LEASEHOLD_LOSS_NONE),
             ReleasedLate => (LEASEHOLD_EVENT_RELEASED_LATE, LEASEHOLD_LOSS_NONE),
-            Lost(LossReason::NotHeld) => (LEASEHOLD_EVENT_LOST, LEASEHOLD_LOSS_NOT_HELD),
-            Lost(LossReason::Broken) => (LEASEHOLD_EVENT_LOST, LEASEHOLD_LOSS_BROKEN),
-            Lost(LossReason::Expired) => (LEASEHOLD_EVENT_LOST, LEASEHOLD_LOSS_EXPIRED),
-            Lost(LossReason::MaxHold) => (LEASEHOLD_EVENT_LOST, LEASEHOLD_LOSS_MAX_HOLD),
-            Lost(LossReason::NotRenewed) => (LEASEHOLD_EVENT_LOST, LEASEHOLD_LOSS_NOT_RENEWED),
+            Lost(reason) => (LEASEHOLD_EVENT_LOST, loss(reason)),
         };
         let (name, fence, lease_id) = (CBytes::new(&event.name), event.fence, event.lease);
         let detail = CBytes::new(event.detail.as_deref().unwrap_or(""));

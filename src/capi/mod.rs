@@ -2,7 +2,7 @@
 //!
 //! It stands on the public Rust interface and on the ground floor (`fork`, `sync`, `inbox`, limits
 //! and error kinds), but for `Lease::abandon` and `Lease::watch`, which languages on top of C need,
-//! the checks of a lock, and the controls of a store for tests, which panic in public. It knows
+//! `Election::lead`, whose work shares its term with a handle, the checks of a lock, and the controls of a store for tests, which panic in public. It knows
 //! nothing of stores, grants or the keeper. Its functions' comments are the header's.
 //!
 //! - A body runs in [`boundary`], which turns errors, misuse and panics into a status.
@@ -28,6 +28,7 @@ mod table;
 pub mod client;
 pub mod config;
 pub mod credentials;
+pub mod election;
 pub mod error;
 pub mod events;
 pub mod lease;
@@ -35,6 +36,7 @@ pub mod lock;
 pub mod lock_state;
 pub mod log;
 pub mod lost;
+pub mod term;
 pub mod testing;
 pub mod waits;
 

@@ -127,6 +127,11 @@ impl Election {
         self
     }
 
+    pub(crate) fn without_on_change(mut self) -> Election {
+        self.on_change = None;
+        self
+    }
+
     /// The name of the election.
     pub fn name(&self) -> &[u8] {
         self.lock.name()
@@ -184,15 +189,26 @@ impl Election {
         &self,
         mut work: impl FnMut(&Term) -> Result<(), E>,
     ) -> Result<(), E> {
+        self.lead(&mut || false, |term| work(term))
+    }
+
+    /// The same where the work shares its term, and `ends` can end the standing.
+    pub(crate) fn lead<E: From<Error>>(
+        &self,
+        ends: &mut dyn FnMut() -> bool,
+        mut work: impl FnMut(&Arc<Term>) -> Result<(), E>,
+    ) -> Result<(), E> {
         loop {
-            let term = match self.stand() {
-                Ok(term) => term,
-                Err(error) if error.kind() == ErrorKind::Interrupted => return Ok(()),
+            let term = match self.campaign(None, ends) {
+                Ok(term) => Arc::new(term),
+                Err(error) if error.kind() == ErrorKind::Interrupted && self.is_stopped() => {
+                    return Ok(());
+                }
                 Err(error) => return Err(error.into()),
             };
             let outcome = work(&term);
             let led_to_its_end = term.is_leader();
-            let released = term.resign();
+            let released = term.release();
             outcome?;
             if led_to_its_end && !self.stand_again {
                 return match released {
@@ -267,7 +283,12 @@ impl Election {
         if self.birth.is_here() { self.candidate.term() } else { None }
     }
 
-    fn campaign(
+    /// The lock underneath, for its checks.
+    pub(crate) fn lock(&self) -> &Lock {
+        &self.lock
+    }
+
+    pub(crate) fn campaign(
         &self,
         limit: Option<Duration>,
         ends: &mut dyn FnMut() -> bool,

@@ -185,6 +185,17 @@ impl Term {
     /// # Errors
     /// As for [`Lease::release`]: [`ErrorKind::Lost`] if another candidate may have led before.
     pub fn resign(self) -> Result<(), Error> {
+        self.release()
+    }
+
+    /// Ends the term without waiting for the store, where others share it.
+    pub(crate) fn let_go(&self) {
+        // On a client that a forked child inherited, the lease is leaked: it is the parent's.
+        drop(self.inner.close());
+    }
+
+    /// As [`resign`](Term::resign), where others share the term. Whoever comes second finds nothing to release.
+    pub(crate) fn release(&self) -> Result<(), Error> {
         self.inner.close().map_or(Ok(()), Lease::release)
     }
 }
@@ -319,8 +330,7 @@ impl Inner {
 
 impl Drop for Term {
     fn drop(&mut self) {
-        // On a client that a forked child inherited, the lease is leaked: it is the parent's.
-        drop(self.inner.close());
+        self.let_go();
     }
 }
 

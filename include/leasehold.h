@@ -1414,20 +1414,6 @@ typedef void (*leasehold_election_drop_fn)(void *user_data);
  */
 typedef int (*leasehold_election_work_fn)(void *user_data, leasehold_term *term);
 
-/** What a candidate does at this moment: one of LEASEHOLD_ELECTION_... */
-typedef int32_t leasehold_election_state;
-
-/** The term lasts. */
-#define LEASEHOLD_TERM_LASTS 0
-/** The candidate resigned, or its election was stopped or freed. */
-#define LEASEHOLD_TERM_RESIGNED 1
-/** The lease could not be renewed, and only what the work needs to stop in is left. */
-#define LEASEHOLD_TERM_AT_RISK 2
-/**
- * The lease was lost: leasehold_term_loss() says how. LEASEHOLD_LOSS_EXPIRED is also the end of a
- * client that was closed.
- */
-#define LEASEHOLD_TERM_LOST 3
 /** It does not stand: it has not begun, its work has ended, or it was stopped. */
 #define LEASEHOLD_ELECTION_IDLE 0
 /** It waits to be elected, or rests first. */
@@ -1440,6 +1426,17 @@ typedef int32_t leasehold_election_state;
 #define LEASEHOLD_ELECTION_STOPPING 3
 /** Its lease is over, and the work has still not stopped: another candidate may lead beside it. */
 #define LEASEHOLD_ELECTION_OVERDUE 4
+/** The term lasts. */
+#define LEASEHOLD_TERM_LASTS 0
+/** The candidate resigned, or its election was stopped or freed. */
+#define LEASEHOLD_TERM_RESIGNED 1
+/** The lease could not be renewed, and only what the work needs to stop in is left. */
+#define LEASEHOLD_TERM_AT_RISK 2
+/**
+ * The lease was lost: leasehold_term_loss() says how. LEASEHOLD_LOSS_EXPIRED is also the end of a
+ * client that was closed.
+ */
+#define LEASEHOLD_TERM_LOST 3
 
 /**
  * Sets how soon another candidate is elected after the leader died: 30000 ms by default, from 100 ms.
@@ -1560,8 +1557,10 @@ leasehold_status leasehold_election_leader(leasehold_election *election,
                                            leasehold_lock_state **state,
                                            leasehold_error **error);
 
-/** What this candidate does at this moment. Sends no request. Any thread. */
-leasehold_election_state leasehold_election_state(const leasehold_election *election);
+/**
+ * What this candidate does at this moment: one of LEASEHOLD_ELECTION_... Sends no request. Any thread.
+ */
+int32_t leasehold_election_state(const leasehold_election *election);
 
 /**
  * The fence of the term in which this candidate leads; 0 while it does not. Sends no request. Any

@@ -41,18 +41,16 @@ pub struct leasehold_election {
 
 impl table::Handled for leasehold_election {}
 
-/// What a candidate does at this moment: one of LEASEHOLD_ELECTION_...
-pub type leasehold_election_state = i32;
 /// It does not stand: it has not begun, its work has ended, or it was stopped.
-pub const LEASEHOLD_ELECTION_IDLE: leasehold_election_state = 0;
+pub const LEASEHOLD_ELECTION_IDLE: i32 = 0;
 /// It waits to be elected, or rests first.
-pub const LEASEHOLD_ELECTION_STANDBY: leasehold_election_state = 1;
+pub const LEASEHOLD_ELECTION_STANDBY: i32 = 1;
 /// It leads.
-pub const LEASEHOLD_ELECTION_LEADING: leasehold_election_state = 2;
+pub const LEASEHOLD_ELECTION_LEADING: i32 = 2;
 /// Its leadership has ended and the work was told to stop. No other candidate can be elected yet.
-pub const LEASEHOLD_ELECTION_STOPPING: leasehold_election_state = 3;
+pub const LEASEHOLD_ELECTION_STOPPING: i32 = 3;
 /// Its lease is over, and the work has still not stopped: another candidate may lead beside it.
-pub const LEASEHOLD_ELECTION_OVERDUE: leasehold_election_state = 4;
+pub const LEASEHOLD_ELECTION_OVERDUE: i32 = 4;
 
 /// The work of a leader, on the thread that called leasehold_election_run_as_leader(). It does its
 /// work while leasehold_term_is_leader() is true, or leasehold_term_leads_after_ms(), and returns
@@ -325,11 +323,9 @@ pub unsafe extern "C" fn leasehold_election_leader(
     })
 }
 
-/// What this candidate does at this moment. Sends no request. Any thread.
+/// What this candidate does at this moment: one of LEASEHOLD_ELECTION_... Sends no request. Any thread.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn leasehold_election_state(
-    election: *const leasehold_election,
-) -> leasehold_election_state {
+pub unsafe extern "C" fn leasehold_election_state(election: *const leasehold_election) -> i32 {
     boundary::get(election, LEASEHOLD_ELECTION_IDLE, |election| match election.plain().state() {
         ElectionState::Idle => LEASEHOLD_ELECTION_IDLE,
         ElectionState::Standby => LEASEHOLD_ELECTION_STANDBY,

@@ -134,11 +134,13 @@ static bool fill_in_bytes(struct call *call, enum sort sort, struct chance *chan
 /* Where a long time would be waited for, or spent on a store that is not there. */
 static bool waits(const struct function *function, const struct call *call)
 {
-    if (strcmp(function->name, "lock_acquire_within") == 0)
+    if (strcmp(function->name, "lock_acquire_within") == 0 ||
+        strcmp(function->name, "election_stand_within") == 0)
         return call->interrupt == NULL;
     return strcmp(function->name, "lock_set_wait_ms") == 0 ||
            strcmp(function->name, "events_next_within") == 0 ||
            strcmp(function->name, "waits_next_within") == 0 ||
+           strcmp(function->name, "term_leads_after_ms") == 0 ||
            strcmp(function->name, "client_close_within") == 0;
 }
 
@@ -155,6 +157,7 @@ static bool takes_a_while(const struct function *function)
 static bool takes_seconds(const struct function *function)
 {
     return strcmp(function->name, "config_set_claim_window_ms") == 0 ||
+           strcmp(function->name, "election_set_ttl_ms") == 0 ||
            strcmp(function->name, "config_set_max_ttl_ms") == 0;
 }
 

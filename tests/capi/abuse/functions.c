@@ -23,6 +23,8 @@
 #define USER_DATA call->user_data
 #define LOST call->lost
 #define ASK call->ask
+#define WORK call->work
+#define CHANGE call->change
 #define DROP call->drop
 #define EVENTS_IN call->events
 #define OUTPUT call->output
@@ -68,10 +70,10 @@ const struct function *function_named(const char *name)
 }
 
 const char *const free_names[TYPES] = {
-    "error_free",         "config_free",  "client_free",         "lock_free",
-    "lock_state_free",    "lease_free",   "events_free",         "event_free",
-    "waits_free",         "metrics_free", "testing_memory_free", "testing_effect_free",
-    "testing_names_free",
+    "error_free",         "config_free",   "client_free",         "lock_free",
+    "lock_state_free",    "lease_free",    "events_free",         "event_free",
+    "waits_free",         "metrics_free",  "testing_memory_free", "testing_effect_free",
+    "testing_names_free", "election_free", "term_free",
 };
 
 void free_handle(enum type type, void *handle)

@@ -114,6 +114,32 @@
     FUNCTION(STATUS, lease_watch, LEASE, PLAIN, NO, (HANDLE, EVENTS_IN, OUTPUT, ERROR_OUT))        \
     FUNCTION(NOTHING, lease_free, LEASE, NONE, NO, (HANDLE))                                       \
     FUNCTION(NOTHING, lease_abandon, LEASE, NONE, NO, (HANDLE))                                    \
+    FUNCTION(STATUS, client_election, CLIENT, ELECTION, NAME, (HANDLE, BYTES, OUTPUT, ERROR_OUT))  \
+    FUNCTION(STATUS, election_set_ttl_ms, ELECTION, NONE, NO, (HANDLE, MS))                        \
+    FUNCTION(STATUS, election_set_grace_ms, ELECTION, NONE, NO, (HANDLE, MS))                      \
+    FUNCTION(STATUS, election_set_stand_again, ELECTION, NONE, NO, (HANDLE, COUNT))                \
+    FUNCTION(STATUS, election_on_change, ELECTION, NONE, NO, (HANDLE, CHANGE, USER_DATA, DROP))    \
+    FUNCTION(STATUS, election_check, ELECTION, NONE, NO, (HANDLE, ERROR_OUT))                      \
+    FUNCTION(TEXT, election_name, ELECTION, LENGTH, NO, (HANDLE, OUTPUT))                          \
+    FUNCTION(STATUS, election_run_as_leader, ELECTION, PLAIN, NO,                                  \
+             (HANDLE, WORK, INTERRUPT, USER_DATA, OUTPUT, ERROR_OUT))                              \
+    FUNCTION(STATUS, election_stand_within, ELECTION, TERM, NO,                                    \
+             (HANDLE, MS, INTERRUPT, USER_DATA, OUTPUT, ERROR_OUT))                                \
+    FUNCTION(STATUS, election_leader, ELECTION, LOCK_STATE, NO, (HANDLE, OUTPUT, ERROR_OUT))       \
+    FUNCTION(NUMBER, election_state, ELECTION, NONE, NO, (HANDLE))                                 \
+    FUNCTION(NUMBER, election_fence, ELECTION, NONE, NO, (HANDLE))                                 \
+    FUNCTION(NUMBER, election_is_healthy, ELECTION, NONE, NO, (HANDLE))                            \
+    FUNCTION(STATUS, election_resign, ELECTION, NONE, NO, (HANDLE, ERROR_OUT))                     \
+    FUNCTION(STATUS, election_stop, ELECTION, NONE, NO, (HANDLE, ERROR_OUT))                       \
+    FUNCTION(NOTHING, election_free, ELECTION, NONE, NO, (HANDLE))                                 \
+    FUNCTION(NUMBER, term_fence, TERM, NONE, NO, (HANDLE))                                         \
+    FUNCTION(NUMBER, term_is_leader, TERM, NONE, NO, (HANDLE))                                     \
+    FUNCTION(NUMBER, term_leads_after_ms, TERM, NONE, NO, (HANDLE, MS))                            \
+    FUNCTION(NUMBER, term_remaining_ms, TERM, NONE, NO, (HANDLE))                                  \
+    FUNCTION(NUMBER, term_end_reason, TERM, NONE, NO, (HANDLE))                                    \
+    FUNCTION(NUMBER, term_loss, TERM, NONE, NO, (HANDLE))                                          \
+    FUNCTION(STATUS, term_resign, TERM, NONE, NO, (HANDLE, ERROR_OUT))                             \
+    FUNCTION(NOTHING, term_free, TERM, NONE, NO, (HANDLE))                                         \
     FUNCTION(NUMBER, event_kind, EVENT, NONE, NO, (HANDLE))                                        \
     FUNCTION(NUMBER, event_reason, EVENT, NONE, NO, (HANDLE))                                      \
     FUNCTION(TEXT, event_name, EVENT, LENGTH, NO, (HANDLE, OUTPUT))                                \
@@ -164,6 +190,8 @@ enum type {
     MEMORY,
     EFFECT,
     NAMES,
+    ELECTION,
+    TERM,
     NONE,
     PLAIN,
     LENGTH
@@ -190,6 +218,8 @@ struct call {
     leasehold_log_fn log;
     leasehold_lease_lost_fn lost;
     leasehold_credentials_fn ask;
+    leasehold_election_work_fn work;
+    leasehold_election_change_fn change;
     leasehold_lease_drop_fn drop;
     leasehold_events *events;
     void *user_data;

@@ -51,6 +51,32 @@ static int interrupt(void *user_data)
     return percent(&thread->chance, 70);
 }
 
+/* What a leader does: another call, and soon the end. */
+static int work_as_leader(void *user_data, leasehold_term *term)
+{
+    struct thread *thread = user_data;
+    const uint64_t fence = leasehold_term_fence(term);
+
+    interrupt(thread);
+    if (fence == 0 || leasehold_term_fence(term) != fence) {
+        fprintf(stderr, "a term without its fence\n");
+        failures++;
+    }
+    return percent(&thread->chance, 20);
+}
+
+static void changed(void *user_data, uint64_t fence, int32_t end, int32_t loss)
+{
+    atomic_long *calls = user_data;
+
+    atomic_fetch_add(calls, 1);
+    if (fence == 0 || end < LEASEHOLD_TERM_LASTS || end > LEASEHOLD_TERM_LOST ||
+        (loss != LEASEHOLD_LOSS_NONE) != (end == LEASEHOLD_TERM_LOST)) {
+        fprintf(stderr, "a change that cannot be: %d, %d\n", end, loss);
+        failures++;
+    }
+}
+
 /* What a log function writes to. It is freed as soon as the library says that this may be done. */
 struct log_data {
     atomic_long records, ended;
@@ -173,6 +199,14 @@ static void check_made(struct thread *thread, const struct function *function,
         if (leasehold_waits_descriptor(made) < 0)
             report(function, call, "a set of waits without a descriptor");
         break;
+    case ELECTION:
+        if (leasehold_election_name(made, &length)[length] != '\0')
+            report(function, call, "the name has no end");
+        break;
+    case TERM:
+        if (leasehold_term_fence(made) == 0)
+            report(function, call, "a term without its fence");
+        break;
     default:
         break;
     }
@@ -254,7 +288,13 @@ static void run(struct thread *thread, const struct function *function, void *ha
         call.interrupt = interrupt;
     if (takes(function, "EVENTS_IN"))
         call.events = shared(EVENTS, chance);
+    if (takes(function, "WORK")) {
+        /* Standing has no other end where the store is out of reach. */
+        call.interrupt = interrupt;
+        call.work = percent(chance, 95) ? work_as_leader : NULL;
+    }
     if (takes(function, "DROP")) {
+        call.change = percent(chance, 80) ? changed : NULL;
         call.lost = percent(chance, 80) ? lost : NULL;
         call.ask = percent(chance, 20) ? ask : NULL;
         call.user_data = calloc(1, sizeof(atomic_long));
@@ -359,6 +399,15 @@ static const struct {
     {"config_set_claim_window_ms", 3},
     {"testing_memory_open", 20},
     {"testing_memory_free", 5},
+    {"client_election", 30},
+    {"election_run_as_leader", 10},
+    {"election_stand_within", 30},
+    {"election_leader", 10},
+    {"election_resign", 30},
+    {"election_stop", 3},
+    {"election_free", 10},
+    {"term_resign", 30},
+    {"term_free", 30},
 };
 
 static unsigned weights[FUNCTION_COUNT], all_weights;
@@ -384,10 +433,11 @@ static const struct function *some_function(struct chance *chance)
 static const struct function *maker_of(enum type type)
 {
     static const char *const makers[TYPES] = {
-        "duration_parse",      "config_from_url",  "client_open",         "client_lock",
-        "lock_inspect",        "lock_try_acquire", "client_events",       "events_next_within",
-        "waits_open",          "client_metrics",   "testing_memory_open", "testing_memory_failing",
-        "testing_memory_held",
+        "duration_parse",      "config_from_url",     "client_open",
+        "client_lock",         "lock_inspect",        "lock_try_acquire",
+        "client_events",       "events_next_within",  "waits_open",
+        "client_metrics",      "testing_memory_open", "testing_memory_failing",
+        "testing_memory_held", "client_election",     "election_stand_within",
     };
 
     return function_named(makers[type]);

@@ -27,6 +27,37 @@ static leasehold_lock *make_lock(const struct world *world, const char *name)
     return lock;
 }
 
+static leasehold_election *make_election(const struct world *world, const char *name)
+{
+    leasehold_error *error = NULL;
+    leasehold_election *election;
+    leasehold_status status = world->library.client_election(world->handles[CLIENT], name,
+                                                             LEASEHOLD_NUL, &election, &error);
+
+    need(world, status == LEASEHOLD_OK, "make an election", error);
+    return election;
+}
+
+/* Of an election of its own: the one of the world stands by for a lock that is held. */
+leasehold_term *make_term(const struct world *world)
+{
+    const struct library *library = &world->library;
+    static int count;
+    leasehold_error *error = NULL;
+    leasehold_election *election;
+    leasehold_term *term;
+    leasehold_status status;
+    char name[sizeof world->name + 24];
+
+    snprintf(name, sizeof name, "%s-term-%d", world->name, count++);
+    election = make_election(world, name);
+    status = library->election_stand_within(election, 30000, NULL, NULL, &term, &error);
+    need(world, status == LEASEHOLD_OK, "be elected", error);
+    /* The term has ended with it, and keeps its lock. */
+    library->election_free(election);
+    return term;
+}
+
 /* An event comes of a lease that runs out. */
 leasehold_event *make_event(const struct world *world)
 {
@@ -96,6 +127,9 @@ void make_world(struct world *world, struct library library, const char *url, co
     status =
         library.testing_memory_held(made[MEMORY], (leasehold_testing_names **)&made[NAMES], &error);
     need(world, status == LEASEHOLD_OK, "list what is held", error);
+    made[ELECTION] = make_election(world, world->name);
+    made[TERM] = make_term(world);
+    world->term_fence = library.term_fence(made[TERM]);
     leasehold_config *none;
     status = library.config_from_url(URL_THAT_IS_NONE, LEASEHOLD_NUL, &none,
                                      (leasehold_error **)&made[ERROR]);
@@ -125,6 +159,14 @@ const char *harm_to(const struct world *world)
     if (library->testing_names_count(made[NAMES]) != 1 ||
         strcmp(library->testing_names_get(made[NAMES], 0, NULL), "n") != 0)
         return "the names";
+    if (strcmp(library->election_name(made[ELECTION], NULL), world->name) != 0 ||
+        !library->election_is_healthy(made[ELECTION]) ||
+        library->election_check(made[ELECTION], NULL) != LEASEHOLD_OK)
+        return "the election";
+    if (library->term_fence(made[TERM]) != world->term_fence ||
+        library->term_end_reason(made[TERM]) != LEASEHOLD_TERM_RESIGNED ||
+        library->term_remaining_ms(made[TERM]) == 0)
+        return "the term";
     if (library->lease_fence(made[LEASE]) != world->fence ||
         !library->lease_is_valid(made[LEASE]) || strlen(library->lease_token(made[LEASE])) != 32)
         return "the lease";
@@ -152,6 +194,7 @@ static const char *use(const struct world *world)
     leasehold_lease *lease;
     leasehold_client *client;
     leasehold_turn turn;
+    leasehold_term *term;
     uint64_t id;
     leasehold_status status;
 
@@ -175,6 +218,13 @@ static const char *use(const struct world *world)
         library->waits_take(made[WAITS], id, &turn, &error) != LEASEHOLD_OK)
         return "the waits do not end";
     library->lease_free(turn.lease);
+    if (library->election_stand_within(made[ELECTION], 30000, NULL, NULL, &term, &error) !=
+            LEASEHOLD_OK ||
+        !library->term_is_leader(term))
+        return "the candidate is not elected";
+    library->term_free(term);
+    if (library->term_resign(made[TERM], &error) != LEASEHOLD_OK)
+        return "the term cannot be resigned";
     if (library->client_ping(made[CLIENT], &error) != LEASEHOLD_OK)
         return "the client cannot ping";
     while ((status = library->events_next_within(made[EVENTS], 0, &event, &error)) == LEASEHOLD_OK)
@@ -204,6 +254,8 @@ const char *end_world(struct world *world)
     library->testing_names_free(made[NAMES]);
     library->testing_effect_free(made[EFFECT]);
     library->testing_memory_free(made[MEMORY]);
+    library->term_free(made[TERM]);
+    library->election_free(made[ELECTION]);
     library->event_free(made[EVENT]);
     library->events_free(made[EVENTS]);
     library->waits_free(made[WAITS]);

@@ -12,7 +12,7 @@ struct world {
     void *handles[TYPES];
     char name[80];
     char store[256];
-    uint64_t fence;
+    uint64_t fence, term_fence;
     int descriptor, waits_descriptor;
 };
 
@@ -21,6 +21,9 @@ void make_world(struct world *world, struct library library, const char *url, co
 
 /* Reads one more event of a lease that was lost. */
 leasehold_event *make_event(const struct world *world);
+
+/* A term whose election was freed: it has ended, and still has its lock. */
+leasehold_term *make_term(const struct world *world);
 
 /* Asks every object something that needs no store. NULL, or what is not as it was. */
 const char *harm_to(const struct world *world);

@@ -78,6 +78,7 @@ static void *make(const struct world *world, enum type type)
         [MEMORY] = "testing_memory_open",
         [EFFECT] = "testing_memory_failing",
         [NAMES] = "testing_memory_held",
+        [ELECTION] = "client_election",
     };
     void *made = NULL;
     leasehold_error *error = NULL;
@@ -90,6 +91,8 @@ static void *make(const struct world *world, enum type type)
     }
     if (type == EVENT)
         return make_event(world);
+    if (type == TERM)
+        return make_term(world);
     const struct function *maker = function_named(makers[type]);
     if (maker->handle != NONE)
         call.handle = world->handles[maker->handle];

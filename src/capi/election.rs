@@ -162,6 +162,7 @@ pub unsafe extern "C" fn leasehold_election_set_ttl_ms(
 ) -> leasehold_status {
     set(election, "ttl", |what, election| {
         let election = election.ttl(span(what, ttl_ms)?);
+        election.lock().check_renewal()?;
         election.lock().check_options()?;
         Ok(election)
     })

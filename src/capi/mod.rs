@@ -2,8 +2,9 @@
 //!
 //! It stands on the public Rust interface and on the ground floor (`fork`, `sync`, `inbox`, limits
 //! and error kinds), but for `Lease::abandon` and `Lease::watch`, which languages on top of C need,
-//! `Election::lead`, whose work shares its term with a handle, the checks of a lock, and the controls of a store for tests, which panic in public. It knows
-//! nothing of stores, grants or the keeper. Its functions' comments are the header's.
+//! `Election::lead`, whose work shares its term with a handle, the checks of a lock, and the controls
+//! of a store for tests, which panic in public. It knows nothing of stores, grants or the keeper. Its
+//! functions' comments are the header's.
 //!
 //! - A body runs in [`boundary`], which turns errors, misuse and panics into a status.
 //! - What C holds is a number in the shape of a pointer: see [`table`].

@@ -298,14 +298,20 @@ impl Lock {
         })
     }
 
+    /// Whether the ttl suits a lock that was told to renew its leases.
+    pub(crate) fn check_renewal(&self) -> Result<(), Error> {
+        match self.renew {
+            Some(true) => check_renewed_ttl(self.ttl, self.keepers.config.longest_ttl()),
+            _ => Ok(()),
+        }
+    }
+
     /// Everything that can be refused before anything is sent.
     pub(crate) fn check(&self) -> Result<Terms, Error> {
         self.keepers.here()?.core()?;
         let Lock { ttl, renew, max_hold, .. } = *self;
         self.check_name()?;
-        if renew == Some(true) {
-            check_renewed_ttl(ttl, self.keepers.config.longest_ttl())?;
-        }
+        self.check_renewal()?;
         self.check_options()?;
         let renew = renew.unwrap_or(ttl >= MIN_RENEWED_TTL);
         // Stores count whole milliseconds, and so does what is relied on.

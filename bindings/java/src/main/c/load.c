@@ -4,8 +4,8 @@
 JNIEXPORT jint JNICALL JNI_OnLoad(JavaVM *vm, void *reserved)
 {
     const struct methods *tables[] = {&client_methods, &credentials_methods, &lock_methods,
-                                      &wait_methods,   &lease_methods,       &event_methods,
-                                      &testing_methods};
+                                      &wait_methods,   &lease_methods,       &election_methods,
+                                      &event_methods,  &testing_methods};
     JNIEnv *env;
 
     if ((*vm)->GetEnv(vm, (void **)&env, JNI_VERSION_10) != JNI_OK)

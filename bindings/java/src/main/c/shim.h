@@ -60,6 +60,6 @@ struct methods {
 #define METHODS(table) {table, sizeof table / sizeof *table}
 
 extern const struct methods client_methods, credentials_methods, lock_methods, wait_methods,
-    lease_methods, event_methods, testing_methods;
+    lease_methods, election_methods, event_methods, testing_methods;
 
 #endif

@@ -147,7 +147,7 @@ public final class LeaseEvent {
         return Kind.OTHER;
     }
 
-    private static Reason reason(long code) {
+    static Reason reason(long code) {
         for (Reason reason : Reason.values()) {
             if (reason.code == code) {
                 return reason;

@@ -253,6 +253,29 @@ public final class LeaseholdClient implements AutoCloseable {
     }
 
     /**
+     * Makes a candidate for the leadership of a name: one of all candidates leads, the others stand by. It
+     * does not contact the store.
+     *
+     * @param name as for {@link #lock(String)}
+     * @return a candidate with the default options
+     * @throws LeaseholdException {@link Status#BAD_ARGUMENT} for the name
+     */
+    public Election election(String name) {
+        return new Election(this, new Name(name));
+    }
+
+    /**
+     * Makes a candidate for the leadership of a name that need not be text.
+     *
+     * @param name as for {@link #lock(byte[])}
+     * @return a candidate with the default options
+     * @throws LeaseholdException {@link Status#BAD_ARGUMENT} for the name
+     */
+    public Election election(byte[] name) {
+        return new Election(this, new Name(name));
+    }
+
+    /**
      * Connects to the store and logs in. It touches no lock.
      *
      * @throws LeaseholdException whatever is in the way, by {@code io_timeout}

@@ -42,6 +42,11 @@ final class Native {
     static final int PROGRAM = 2;
     static final int METRICS_GROUP = 3;
 
+    /** What {@link #setElection} sets, in the order of {@code set_election} in election.c. */
+    static final int ELECTION_TTL = 0;
+
+    static final int ELECTION_GRACE = 1;
+
     static {
         NativeLibrary.load();
         // Needed again when an application goes: its class loader may be closed by then, while the
@@ -153,6 +158,37 @@ final class Native {
     static native void detach(long lease);
 
     static native void abandonLease(long lease);
+
+    // election.c
+    static native long election(long client, byte[] name);
+
+    static native void setElection(long election, int option, long value);
+
+    static native long stand(long election, long waitMs) throws InterruptedException;
+
+    static native int electionState(long election);
+
+    static native long electionFence(long election);
+
+    static native void resignElection(long election);
+
+    static native void stopElection(long election);
+
+    static native void freeElection(long election);
+
+    static native long termFence(long term);
+
+    static native boolean termLeadsAfter(long term, long waitMs);
+
+    static native long termRemaining(long term);
+
+    static native int termEnd(long term);
+
+    static native int termLoss(long term);
+
+    static native void resignTerm(long term);
+
+    static native void freeTerm(long term);
 
     // testing.c
     static native long openMemory(byte[] name);

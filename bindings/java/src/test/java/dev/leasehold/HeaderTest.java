@@ -77,6 +77,22 @@ class HeaderTest {
     }
 
     @Test
+    void statesOfElectionsAndEndsOfTermsAreTheHeaders() throws IOException {
+        var states = new TreeMap<String, Integer>();
+        for (Election.State state : Election.State.values()) {
+            states.put(state.name(), state.ordinal());
+        }
+        states.remove("OTHER");
+        assertEquals(constants("ELECTION_"), states);
+        var ends = new TreeMap<String, Integer>(Map.of("LASTS", 0));
+        for (Term.End end : Term.End.values()) {
+            ends.put(end.name(), end.code);
+        }
+        ends.remove("OTHER");
+        assertEquals(constants("TERM_"), ends);
+    }
+
+    @Test
     void waitModesAreTheHeaders() throws IOException {
         var found = new TreeMap<String, Integer>();
         for (WaitMode mode : WaitMode.values()) {

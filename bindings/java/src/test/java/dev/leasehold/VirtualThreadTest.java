@@ -74,6 +74,30 @@ class VirtualThreadTest {
         assertFalse(RedisServer.shared().exists(name));
     }
 
+    @Test
+    void theyStandAndLead() throws Exception {
+        Election election = client.election(name).standAgain(true);
+        int[] terms = {0};
+        var task = new FutureTask<Void>(() -> {
+            election.runAsLeader(term -> {
+                terms[0]++;
+                if (terms[0] == 3) {
+                    election.stop();
+                }
+                if (terms[0] == 2) {
+                    election.resign();
+                    assertThrows(InterruptedException.class, () -> Thread.sleep(60_000));
+                } else {
+                    assertFalse(term.endedWithin(ofMillis(1)) && terms[0] == 1);
+                }
+            });
+            return null;
+        });
+        start(task);
+        task.get(60, TimeUnit.SECONDS);
+        assertEquals(3, terms[0]);
+    }
+
     private interface Wait {
         void call() throws Exception;
     }

@@ -1,7 +1,10 @@
 package dev.leasehold.spring.boot;
 
 import dev.leasehold.Counters;
+import dev.leasehold.Election;
 import dev.leasehold.LeaseholdClient;
+import java.util.LinkedHashMap;
+import java.util.Map;
 import org.springframework.boot.actuate.health.AbstractHealthIndicator;
 import org.springframework.boot.actuate.health.Health;
 import org.springframework.boot.actuate.health.HealthIndicator;
@@ -14,7 +17,8 @@ import org.springframework.context.annotation.Bean;
 
 /**
  * The part {@code leasehold} of the health that Spring Boot 3's Actuator shows: up while the store
- * answers. {@code management.health.leasehold.enabled=false} leaves it out, and so does
+ * answers. And the part {@code leaseholdElections}, if there are candidates for a leadership.
+ * {@code management.health.leasehold.enabled=false} leaves both out, and so does
  * {@code management.health.defaults.enabled=false}, which is of all parts that say nothing themselves.
  */
 @AutoConfiguration(after = LeaseholdAutoConfiguration.class)
@@ -22,6 +26,32 @@ import org.springframework.context.annotation.Bean;
 @ConditionalOnBean(LeaseholdClient.class)
 @ConditionalOnExpression("${management.health.leasehold.enabled:${management.health.defaults.enabled:true}}")
 public class LeaseholdHealthConfiguration {
+    /**
+     * The part {@code leaseholdElections}, if there are beans of the type {@link Election}: down while the
+     * work of one of them outlives its lease, and nothing but the end of the process stops it. A standby is
+     * up. So it may be a part of {@code liveness}.
+     *
+     * @param elections by the names of their beans
+     * @return an indicator, whose details are what each one does and in which term
+     */
+    @Bean
+    @ConditionalOnBean(Election.class)
+    @ConditionalOnMissingBean(name = "leaseholdElectionsHealthIndicator")
+    public HealthIndicator leaseholdElectionsHealthIndicator(Map<String, Election> elections) {
+        return () -> {
+            boolean healthy = elections.values().stream().allMatch(Election::isHealthy);
+            Health.Builder health = healthy ? Health.up() : Health.down();
+            elections.forEach((bean, election) -> {
+                var details = new LinkedHashMap<String, Object>();
+                details.put("name", election.name());
+                details.put("state", election.state());
+                election.fence().ifPresent(fence -> details.put("fence", fence));
+                health.withDetail(bean, details);
+            });
+            return health.build();
+        };
+    }
+
     /**
      * Asks the store at each look, for {@code leasehold.io-timeout} at most.
      *

@@ -2,6 +2,10 @@ package dev.leasehold.spring.boot;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import dev.leasehold.Election;
+import dev.leasehold.LeaseholdClient;
+import dev.leasehold.MemoryStore;
+import java.time.Duration;
 import org.junit.jupiter.api.Test;
 import org.springframework.boot.actuate.health.Health;
 import org.springframework.boot.actuate.health.HealthIndicator;
@@ -9,6 +13,8 @@ import org.springframework.boot.actuate.health.Status;
 import org.springframework.boot.autoconfigure.AutoConfigurations;
 import org.springframework.boot.test.context.FilteredClassLoader;
 import org.springframework.boot.test.context.runner.ApplicationContextRunner;
+import org.springframework.context.annotation.Bean;
+import org.springframework.context.annotation.Configuration;
 
 /** What the Actuator shows of the store. */
 class HealthTest {
@@ -34,6 +40,52 @@ class HealthTest {
                     assertThat(health.getStatus()).isEqualTo(Status.DOWN);
                     assertThat(health.getDetails().get("error").toString()).contains("127.0.0.1:1");
                 });
+    }
+
+    /** Of a program. */
+    @Configuration(proxyBeanMethods = false)
+    static class Collector {
+        @Bean
+        Election collector(LeaseholdClient client) {
+            return client.election("collector").ttl(Duration.ofMillis(600));
+        }
+    }
+
+    @Test
+    void candidatesAreShownAndDownOnceTheirWorkOutlivesItsLease() {
+        String bean = "leaseholdElectionsHealthIndicator";
+        program.run(context -> assertThat(context).doesNotHaveBean(bean));
+        try (var memory = MemoryStore.create()) {
+            program.withUserConfiguration(Collector.class)
+                    .withPropertyValues("leasehold.url=" + memory.url(), "leasehold.io-timeout=100ms")
+                    .run(context -> {
+                        HealthIndicator indicator = context.getBean(bean, HealthIndicator.class);
+                        assertThat(indicator.health().getStatus()).isEqualTo(Status.UP);
+                        assertThat(shown(indicator)).isEqualTo("{name=collector, state=IDLE}");
+                        Election election = context.getBean(Election.class);
+                        election.runAsLeader(term -> {
+                            assertThat(shown(indicator))
+                                    .isEqualTo("{name=collector, state=LEADING, fence=" + term.fence() + "}");
+                            memory.pause();
+                            while (indicator.health().getStatus() == Status.UP) {
+                                try {
+                                    Thread.sleep(5);
+                                } catch (InterruptedException e) {
+                                    continue; // it does not stop
+                                }
+                            }
+                            assertThat(indicator.health().getStatus()).isEqualTo(Status.DOWN);
+                            assertThat(shown(indicator)).isEqualTo("{name=collector, state=OVERDUE}");
+                            memory.resume();
+                            election.stop();
+                        });
+                        assertThat(indicator.health().getStatus()).isEqualTo(Status.UP);
+                    });
+        }
+    }
+
+    private static String shown(HealthIndicator indicator) {
+        return indicator.health().getDetails().get("collector").toString();
     }
 
     @Test

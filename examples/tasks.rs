@@ -1,7 +1,8 @@
 //! A thousand tasks on one thread wait for locks, and none of them blocks the thread.
 //!
 //! Each task waits for the lock of one of 50 accounts and changes the account. A waiting task needs no
-//! thread. A task that stops waiting is dropped, and leaves the queue.
+//! thread. A task that stops waiting is dropped, and leaves the queue. The loss of a lease cancels the work
+//! that relies on it.
 //!
 //! `cargo run --features sqlite --example tasks` uses the store that `LEASEHOLD_URL` names, or else
 //! the embedded one. It runs on tokio; any other executor does as well.
@@ -13,6 +14,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use leasehold::Client;
+use tokio_util::sync::CancellationToken;
 
 const TASKS: usize = 1000;
 const ACCOUNTS: usize = 50;
@@ -57,12 +59,26 @@ async fn all() -> Result<(), Box<dyn Error>> {
     assert_eq!(entries, TASKS, "an entry is missing");
     println!("{TASKS} tasks had their turns on {ACCOUNTS} accounts");
 
-    let lock = client.lock(format!("account:{run:x}:0"));
+    let lock = client.lock(format!("account:{run:x}:0")).ttl(Duration::from_secs(3));
     let held = lock.acquire_async().await?;
     let patience = Duration::from_millis(100);
     assert!(tokio::time::timeout(patience, lock.acquire_async()).await.is_err());
     println!("another one lost patience, and left the queue");
-    drop(held);
+
+    let cancelled = CancellationToken::new();
+    tokio::task::spawn_local({
+        let (loss, cancelled) = (held.losing()?, cancelled.clone());
+        async move {
+            // None: it was released, and nothing is to be cancelled.
+            if loss.await.is_some() {
+                cancelled.cancel();
+            }
+        }
+    });
+    lock.break_held(None, "ada")?;
+    let work = tokio::time::sleep(Duration::from_secs(3600));
+    assert_eq!(cancelled.run_until_cancelled(work).await, None);
+    println!("the work of one that lost its lease was cancelled");
     client.close()?;
     Ok(())
 }

@@ -1,12 +1,15 @@
 //! The lease: a holder's proof, and its end.
 
 mod asking;
+mod losing;
 mod lost;
 
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+
+pub use losing::Losing;
 
 use asking::{best, unconfirmed, until_answered};
 

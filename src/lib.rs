@@ -148,7 +148,7 @@ pub use error::{Error, ErrorKind};
 pub use events::{Event, EventKind, Events, LossReason};
 #[cfg(feature = "examine")]
 pub use examination::{Checkup, Examination, Finding, Measured, Severity, Value};
-pub use lease::Lease;
+pub use lease::{Lease, Losing};
 pub use lock::{Acquiring, Break, Lock, WaitMode};
 pub use metrics::Counters;
 pub use store::listing::Listed;

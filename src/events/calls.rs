@@ -86,5 +86,9 @@ impl Calls {
                 let _ = catch_unwind(|| say!(Error, "on-lost-failed", lock = &*name));
             }
         }
+        // The client is closed: nothing is lost any more, and who waits for a loss is to know. Dropping a
+        // call runs the program's code, which may panic.
+        let uncalled = std::mem::take(&mut *self.by_lease.lock());
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(uncalled)));
     }
 }

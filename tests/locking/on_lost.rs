@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use crate::stores::{LIMIT, Store, ms, on_each_store, open, secs};
+use kit::futures::block_on;
 use kit::{Dice, Server, eventually};
 use leasehold::{Client, ErrorKind, Event, EventKind, Lease, LossReason};
 
@@ -16,6 +17,7 @@ on_each_store!(
     c9_no_loss_falls_between_being_told_and_registering,
     c9_what_is_called_takes_its_time_and_nothing_is_renewed_later,
     c14_what_is_called_may_take_locks_and_close_the_client,
+    c9_a_future_of_a_loss_ends_as_its_lease_does,
 );
 
 #[cfg(feature = "testing")]
@@ -42,6 +44,37 @@ fn tell(told: &Sender<Event>) -> impl FnOnce(Event) + Send + 'static {
 
 fn next(told: &Receiver<Event>) -> Event {
     told.recv_timeout(LIMIT).expect("it is called")
+}
+
+fn c9_a_future_of_a_loss_ends_as_its_lease_does(store: &Store) {
+    let client = store.client();
+    let take = |name| client.lock(name).acquire().unwrap();
+    let lost = lose(&client, "lost");
+    let event = block_on(lost.losing().unwrap(), LIMIT).unwrap();
+    assert_eq!((&*event.name, event.fence), (&b"lost"[..], lost.fence()));
+    assert!(matches!(event.kind, EventKind::Lost(_)));
+    assert!(block_on(lost.losing().unwrap(), LIMIT).is_some(), "it was lost before");
+
+    let [released, dropped, detached, replaced] = ["a", "b", "c", "d"].map(take);
+    let futures = [&released, &dropped, &detached, &replaced].map(|lease| lease.losing().unwrap());
+    let ends = std::thread::scope(|scope| {
+        // Waited for by then, or not: both end.
+        let ends = futures.map(|future| scope.spawn(|| block_on(future, LIMIT)));
+        released.release().unwrap();
+        drop(dropped);
+        detached.detach().unwrap();
+        let later = replaced.losing().unwrap();
+        let ends = ends.map(|end| end.join().unwrap());
+        drop(replaced.losing().unwrap());
+        assert_eq!(block_on(later, LIMIT), None);
+        ends
+    });
+    assert_eq!(ends, [None, None, None, None]);
+
+    let held = take("e");
+    let with_its_client = held.losing().unwrap();
+    client.close().unwrap();
+    assert_eq!(block_on(with_its_client, LIMIT), None);
 }
 
 fn c9_what_a_lease_has_registered_is_called_for_it_alone_and_once(store: &Store) {

@@ -191,12 +191,12 @@ impl Term {
     /// Ends the term without waiting for the store, where others share it.
     pub(crate) fn let_go(&self) {
         // On a client that a forked child inherited, the lease is leaked: it is the parent's.
-        drop(self.inner.close());
+        drop(self.inner.close(Reason::Unasked));
     }
 
     /// As [`resign`](Term::resign), where others share the term. Whoever comes second finds nothing to release.
     pub(crate) fn release(&self) -> Result<(), Error> {
-        self.inner.close().map_or(Ok(()), Lease::release)
+        self.inner.close(Reason::Awaited).map_or(Ok(()), Lease::release)
     }
 }
 
@@ -315,17 +315,42 @@ impl Inner {
     }
 
     /// Ends the term and hands out its lease, if that was not done.
-    fn close(&self) -> Option<Lease> {
+    fn close(&self, reason: Reason) -> Option<Lease> {
         if !self.birth.is_here() {
             return None;
         }
-        let lease = self.state.lock().lease.take();
+        let mut state = self.state.lock();
+        if reason == Reason::Awaited {
+            state = self.with_reason(state);
+        }
+        let lease = state.lease.take();
+        drop(state);
         if lease.is_some() {
             self.rest.begin();
             self.ask_to_stop();
         }
         lease
     }
+
+    /// Where the lease is over, why is told in a moment, and by nothing once the lease was released.
+    fn with_reason<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        if state.lease.is_none() || self.look(&mut state).is_none() {
+            return state;
+        }
+        let deadline = Deadline::after(REASON);
+        while state.end.is_none() && !deadline.has_passed() {
+            state = self.changed.wait_for(state, deadline.left());
+        }
+        state.end.get_or_insert(TermEnd::Lost(LossReason::Expired));
+        state
+    }
+}
+
+/// Whether to wait until it is known why the lease is over.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reason {
+    Awaited,
+    Unasked,
 }
 
 impl Drop for Term {

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import leasehold_lock as leasehold
-from leasehold_lock import _abi, _errors, _events, _loader, _lock
+from leasehold_lock import _abi, _election, _errors, _events, _loader, _lock
 
 ROOT = Path(__file__).resolve().parents[3]
 HEADER = (ROOT / "include/leasehold.h").read_text()
@@ -33,6 +33,9 @@ _TYPES: dict[str, Any] = {
     "leasehold_lease_drop_fn": _abi.DROP,
     "leasehold_credentials_fn": _abi.ASK,
     "leasehold_credentials_drop_fn": _abi.DROP,
+    "leasehold_election_work_fn": _abi.WORK,
+    "leasehold_election_change_fn": _abi.CHANGE,
+    "leasehold_election_drop_fn": _abi.DROP,
 }
 
 
@@ -66,7 +69,7 @@ def test_a_declaration_is_as_in_the_header(name: str) -> None:
     function: Any = _abi.declared[name]
     declared = [function.restype, *function.argtypes]
     # A name may hold zero bytes, so it is read with its length; and so are metrics, which hold names.
-    names = ("leasehold_lock_name", "leasehold_lease_name", "leasehold_event_name")
+    names = tuple(f"leasehold_{of}_name" for of in ("lock", "lease", "event", "election"))
     if name in (*names, "leasehold_testing_names_get", "leasehold_metrics_text"):
         assert declared.pop(0) is ctypes.c_void_p and expected.pop(0) is ctypes.c_char_p
     assert declared == expected
@@ -93,6 +96,13 @@ def test_events_and_reasons_have_their_numbers() -> None:
     reasons = {reason.name: reason.value for reason in _events.LossReason}
     del reasons["OTHER"]
     assert reasons == {name[5:]: number for name, number in _constants("LOSS_").items()}
+
+
+def test_states_and_ends_of_an_election_have_their_numbers() -> None:
+    states = {f"ELECTION_{state.name}": state.value for state in _election.ElectionState}
+    assert states == _constants("ELECTION_")
+    ends = {f"TERM_{end.name}": end.value for end in _election.TermEnd}
+    assert {**ends, "TERM_LASTS": 0} == _constants("TERM_")
 
 
 def test_counters_are_in_the_order_of_their_numbers() -> None:

@@ -51,6 +51,7 @@ def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str,
             "folder": tmp_path,
             "order": None,
             "charge": lambda order, fence: None,
+            "collect": lambda fence: None,
         }
 
 

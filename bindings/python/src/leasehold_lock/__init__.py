@@ -17,6 +17,7 @@ any function. Programs of `asyncio` use `leasehold_lock.aio`. `leasehold_lock.co
 from . import _abi
 from ._client import Client, Counters, connect
 from ._credentials import Credentials, Endpoint
+from ._election import Election, ElectionState, Leadership, Term, TermEnd
 from ._errors import (
     Auth,
     BadArgument,
@@ -66,6 +67,8 @@ __all__ = [
     "Counters",
     "Credentials",
     "DiskFull",
+    "Election",
+    "ElectionState",
     "Endpoint",
     "Error",
     "Event",
@@ -75,6 +78,7 @@ __all__ = [
     "Forked",
     "Handover",
     "Interrupted",
+    "Leadership",
     "Lease",
     "Lock",
     "LossReason",
@@ -92,6 +96,8 @@ __all__ = [
     "Sealed",
     "LockState",
     "Storage",
+    "Term",
+    "TermEnd",
     "Timeout",
     "Tls",
     "WaitMode",

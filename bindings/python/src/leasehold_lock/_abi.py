@@ -32,6 +32,8 @@ INTERRUPT = CFUNCTYPE(c_int, c_void_p)
 LOG = CFUNCTYPE(None, c_void_p, c_int32, c_char_p)
 LOST = CFUNCTYPE(c_int, c_void_p, c_void_p)
 DROP = CFUNCTYPE(None, c_void_p)
+WORK = CFUNCTYPE(c_int, c_void_p, c_void_p)
+CHANGE = CFUNCTYPE(None, c_void_p, c_uint64, c_int32, c_int32)
 
 
 def _function(result: Any, name: str, *arguments: Any) -> Callable[..., Any]:
@@ -198,6 +200,38 @@ lease_abandon = _function(None, "lease_abandon", c_void_p)
 prepared_take: Callable[..., Any] = _library["leasehold_lock_take"]
 prepared_end: Callable[..., Any] = _library["leasehold_lease_end"]
 WAIT, DO_NOT_WAIT = (c_bool.from_param(wait) for wait in (True, False))
+
+# Leader election
+client_election = _function(
+    c_int32, "client_election", c_void_p, c_char_p, c_size_t, c_void_p, c_void_p
+)
+election_set_ttl_ms = _function(c_int32, "election_set_ttl_ms", c_void_p, c_int64)
+election_set_grace_ms = _function(c_int32, "election_set_grace_ms", c_void_p, c_int64)
+election_set_stand_again = _function(c_int32, "election_set_stand_again", c_void_p, c_bool)
+election_on_change = _function(c_int32, "election_on_change", c_void_p, CHANGE, c_void_p, DROP)
+election_check = _function(c_int32, "election_check", c_void_p, c_void_p)
+election_name = _function(c_void_p, "election_name", c_void_p, c_void_p)
+election_run_as_leader = _function(
+    c_int32, "election_run_as_leader", c_void_p, WORK, INTERRUPT, c_void_p, c_void_p, c_void_p
+)
+election_stand_within = _function(
+    c_int32, "election_stand_within", c_void_p, c_int64, INTERRUPT, c_void_p, c_void_p, c_void_p
+)
+election_leader = _function(c_int32, "election_leader", c_void_p, c_void_p, c_void_p)
+election_state = _function(c_int32, "election_state", c_void_p)
+election_fence = _function(c_uint64, "election_fence", c_void_p)
+election_is_healthy = _function(c_bool, "election_is_healthy", c_void_p)
+election_resign = _function(c_int32, "election_resign", c_void_p, c_void_p)
+election_stop = _function(c_int32, "election_stop", c_void_p, c_void_p)
+election_free = _function(None, "election_free", c_void_p)
+term_fence = _function(c_uint64, "term_fence", c_void_p)
+term_is_leader = _function(c_bool, "term_is_leader", c_void_p)
+term_leads_after_ms = _function(c_bool, "term_leads_after_ms", c_void_p, c_int64)
+term_remaining_ms = _function(c_int64, "term_remaining_ms", c_void_p)
+term_end_reason = _function(c_int32, "term_end_reason", c_void_p)
+term_loss = _function(c_int32, "term_loss", c_void_p)
+term_resign = _function(c_int32, "term_resign", c_void_p, c_void_p)
+term_free = _function(None, "term_free", c_void_p)
 
 # Events
 event_kind = _function(c_int32, "event_kind", c_void_p)

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Callable, NamedTuple, NoReturn, Optional,
 
 from . import _abi, _borrowed, _credentials, _interrupts, _log
 from ._borrowed import Borrowed
+from ._election import Election, OnChange
 from ._errors import OK, bad_argument, failure
 from ._events import Events
 from ._habits import refuse, warn_of_long
-from ._handles import ConfigHandle, EventsHandle, LockHandle, MetricsHandle
+from ._handles import ConfigHandle, ElectionHandle, EventsHandle, LockHandle, MetricsHandle
 from ._lock import WAIT_MODES, Backoff, Lock, WaitMode
 from ._names import Name, decode_name, encode_name
 from ._time import Seconds, milliseconds
@@ -267,6 +268,46 @@ class Client:
 
         make_lock(name)  # An option that is out of range raises here.
         return decorator(name, make_lock, on_busy)
+
+    def election(
+        self,
+        name: Name,
+        *,
+        ttl: Optional[Seconds] = None,
+        grace: Optional[Seconds] = None,
+        stand_again: bool = False,
+        on_change: Optional[OnChange] = None,
+    ) -> Election:
+        """Makes a candidate for the leadership of a name: one candidate leads, the others stand by. It is a
+        lock of that name underneath, so ``leasehold show`` shows the leader. It does not contact the
+        store.
+
+        - `ttl`: how soon another candidate is elected after the leader died; 30 s by default, from 0.1 s.
+        - `grace`: how long the work needs to stop; 10 s by default. If the lease cannot be renewed, the
+          work is told to stop when that much validity is left and half a second more, or a third of the
+          ttl if that is less.
+        - `stand_again`: whether `Election.run_as_leader()` stands again when the work has returned by
+          itself.
+        - `on_change`: is called with a `Leadership` when this candidate is elected, in the thread that
+          stands, and when its leadership ends, in that thread or another one. It must be quick.
+
+        >>> client.election("collector", ttl=15).state
+        <ElectionState.IDLE: 0>
+        """
+        if on_change is not None and not callable(on_change):
+            raise TypeError(f"on_change is {on_change!r}; it is a function of a Leadership")
+        handle, error, text = ElectionHandle(), c_void_p(), encode_name(name)
+        status = _abi.client_election(self._handle, text, len(text), byref(handle), byref(error))
+        if status != OK:
+            raise failure(status, error)
+        again = _switch("stand_again", stand_again)
+        made = Election(self, handle, decode_name(text), again, on_change)
+        if ttl is not None:
+            _set(_abi.election_set_ttl_ms, handle, milliseconds("ttl", ttl))
+            warn_of_long(ttl, 2)
+        if grace is not None:
+            _set(_abi.election_set_grace_ms, handle, milliseconds("grace", grace))
+        return made
 
     def events(self) -> Events:
         """Subscribes to what happens to the leases of this client from now on. Each subscription
@@ -558,7 +599,8 @@ def _set(setter: Callable[..., int], handle: c_void_p, *values: object) -> None:
     status = setter(handle, *values)
     if status != OK:
         error = c_void_p()
-        check = _abi.lock_check if isinstance(handle, LockHandle) else _abi.config_check
+        checks = {LockHandle: _abi.lock_check, ElectionHandle: _abi.election_check}
+        check = checks.get(type(handle), _abi.config_check)
         raise failure(check(handle, byref(error)) or status, error)
 
 

@@ -72,7 +72,7 @@ def _kind(number: int) -> EventKind:
         return EventKind.OTHER
 
 
-def _reason(number: int) -> LossReason:
+def loss_reason(number: int) -> LossReason:
     try:
         return LossReason(number)
     except ValueError:
@@ -86,7 +86,7 @@ def _read(handle: EventHandle) -> Event:
         _kind(_abi.event_kind(handle)),
         decode_name(string_at(name, length.value)),
         _abi.event_fence(handle),
-        _reason(_abi.event_reason(handle)),
+        loss_reason(_abi.event_reason(handle)),
         _abi.event_detail(handle).decode(),
     )
 

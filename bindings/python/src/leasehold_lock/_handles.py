@@ -62,6 +62,16 @@ class EventHandle(c_void_p):
     __del__ = _finaliser(_abi.event_free)
 
 
+class ElectionHandle(c_void_p):
+    __slots__ = ()
+    __del__ = _finaliser(_abi.election_free)
+
+
+class TermHandle(c_void_p):
+    __slots__ = ()
+    __del__ = _finaliser(_abi.term_free)
+
+
 class MemoryHandle(c_void_p):
     __slots__ = ()
     __del__ = _finaliser(_abi.testing_memory_free)

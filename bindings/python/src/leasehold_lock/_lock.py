@@ -158,6 +158,30 @@ def _run(state: LockStateHandle, place: int) -> Optional[Run]:
     return Run(began, ended, int(status) if status else None)
 
 
+def read_state(state: LockStateHandle) -> LockState:
+    """What C has read of a lock."""
+    return LockState(
+        held=_abi.lock_state_is_held(state),
+        token_prefix=_abi.lock_state_token_prefix(state).decode(),
+        ttl=_abi.lock_state_ttl_ms(state) / 1000,
+        fence=_abi.lock_state_fence(state) or None,
+        last_fence=_abi.lock_state_last_fence(state) or None,
+        who=_fact(state, 0, _WHO),
+        held_for=_seconds(state, 0, _SINCE_MS),
+        client=_client_info(state, 0),
+        waiters=tuple(
+            Waiter(
+                who=_fact(state, place, _WHO),
+                token_prefix=_fact(state, place, _TOKEN_PREFIX),
+                waited=_seconds(state, place, _SINCE_MS),
+                client=_client_info(state, place),
+            )
+            for place in range(1, _abi.lock_state_waiters(state) + 1)
+        ),
+        more_waiters=_abi.lock_state_more_waiters(state),
+    )
+
+
 class _Held(threading.local):
     """The lease of a ``with`` statement on one lock, for each thread. It goes when the lock goes:
     an end that a Ctrl-C has skipped leaves a lease of which nobody knows, and the ttl frees it."""
@@ -342,26 +366,7 @@ class Lock:
         status = _abi.lock_inspect(self._handle, byref(state), byref(error))
         if status != OK:
             raise failure(status, error)
-        return LockState(
-            held=_abi.lock_state_is_held(state),
-            token_prefix=_abi.lock_state_token_prefix(state).decode(),
-            ttl=_abi.lock_state_ttl_ms(state) / 1000,
-            fence=_abi.lock_state_fence(state) or None,
-            last_fence=_abi.lock_state_last_fence(state) or None,
-            who=_fact(state, 0, _WHO),
-            held_for=_seconds(state, 0, _SINCE_MS),
-            client=_client_info(state, 0),
-            waiters=tuple(
-                Waiter(
-                    who=_fact(state, place, _WHO),
-                    token_prefix=_fact(state, place, _TOKEN_PREFIX),
-                    waited=_seconds(state, place, _SINCE_MS),
-                    client=_client_info(state, place),
-                )
-                for place in range(1, _abi.lock_state_waiters(state) + 1)
-            ),
-            more_waiters=_abi.lock_state_more_waiters(state),
-        )
+        return read_state(state)
 
     def break_held(self, by: str, if_fence: Optional[int] = None) -> Optional[int]:
         """Frees a lock whose holder does not release it. It is for operators, not for programs.

@@ -23,15 +23,15 @@ async def in_thread(call: Callable[[], _T], undo: Optional[Callable[[_T], None]]
     try:
         return await asyncio.shield(future)
     except asyncio.CancelledError:
-        await _outlast(future)
+        await outlast(future)
         # Looked at in any case: asyncio would complain of an exception that nobody has seen.
         if not future.cancelled() and future.exception() is None and undo is not None:
             result = future.result()
-            await _outlast(asyncio.wrap_future(WORKERS.submit(lambda: undo(result))))
+            await outlast(asyncio.wrap_future(WORKERS.submit(lambda: undo(result))))
         raise
 
 
-async def _outlast(future: "asyncio.Future[Any]") -> None:
+async def outlast(future: "asyncio.Future[Any]") -> None:
     """Waits for the end of a call, however often the task is cancelled."""
     while not future.done():
         try:

@@ -33,7 +33,7 @@ class Workers:
             inbox = queue.SimpleQueue()
             name = "leasehold-worker"
             threading.Thread(target=self._work, args=(inbox,), name=name, daemon=True).start()
-        inbox.put(lambda: _settle(future, call))
+        inbox.put(lambda: settle(future, call))
         return future
 
     def _work(self, inbox: "queue.SimpleQueue[_Task]") -> None:
@@ -55,7 +55,8 @@ class Workers:
         self._idle = []
 
 
-def _settle(future: "Future[_T]", call: Callable[[], _T]) -> None:
+def settle(future: "Future[_T]", call: Callable[[], _T]) -> None:
+    """Makes the call, and puts into the future what it came to."""
     if not future.set_running_or_notify_cancel():
         return
     try:

@@ -16,19 +16,26 @@ when its lease is lost.
 """
 
 import asyncio
+import contextlib
 import functools
-from typing import Optional
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from typing import Any, Callable, Optional
 
+from . import _abi
 from ._client import Client
-from ._errors import Closed
+from ._election import Election, Term
+from ._errors import Closed, Interrupted
 from ._events import Event, Events
 from ._lease import Lease, OptionalCallback
 from ._lock import Lock
-from ._tasks import in_thread
-from ._time import Seconds
+from ._tasks import in_thread, outlast
+from ._time import FOREVER_MS, Seconds
+from ._workers import WORKERS, settle
 
 __all__ = ["EventStream", "acquire", "acquire_within", "events", "extend", "on_lost", "release"]
-__all__ += ["try_acquire"]
+__all__ += ["run_as_leader", "try_acquire"]
 
 
 async def acquire(lock: Lock) -> Lease:
@@ -133,3 +140,80 @@ def on_lost(lease: Lease, callback: OptionalCallback) -> OptionalCallback:
     run = asyncio.get_running_loop().call_soon_threadsafe
     lease._client._watcher.register(lease, callback, run)
     return callback
+
+
+async def run_as_leader(
+    election: Election, work: Callable[[Term], Coroutine[Any, Any, object]]
+) -> None:
+    """Stands by, runs the coroutine ``work(term)`` when elected, and stands again when the leadership was
+    lost, as `Election.run_as_leader()` does. When the term ends, the work is cancelled. When the work has
+    ended, the lock is released.
+
+    A task that is cancelled here cancels the work, and waits until the lock is released.
+
+    >>> election = client.election("collector:aio", ttl=15)
+    >>> async def work(term: leasehold.Term) -> None:
+    ...     collect(term.fence)                 # the database rejects a smaller fence
+    >>> asyncio.run(leasehold_lock.aio.run_as_leader(election, work))
+    """
+    while (term := await _elected(election)) is not None:
+        try:
+            await _work_in(term, work)
+        except BaseException:
+            await in_thread(term._let_go)
+            raise
+        if await in_thread(functools.partial(election._is_done, term)):
+            return
+
+
+async def _elected(election: Election) -> Optional[Term]:
+    """Stands in a thread; None if the election was stopped. A task that is cancelled ends the standing."""
+    over = threading.Event()
+    interrupt = _abi.INTERRUPT(lambda _: over.is_set())
+
+    def stand() -> Optional[Term]:
+        try:
+            return election._stand(FOREVER_MS, interrupt)
+        except Interrupted:
+            return None
+
+    future: Future[Optional[Term]] = Future()
+    # One of its own: a thread that leads cannot stand for the same name elsewhere.
+    name = "leasehold-election"
+    threading.Thread(target=settle, args=(future, stand), name=name, daemon=True).start()
+    standing = asyncio.wrap_future(future)
+    try:
+        return await asyncio.shield(standing)
+    except asyncio.CancelledError:
+        over.set()
+        await outlast(standing)
+        if standing.exception() is None and (term := standing.result()) is not None:
+            await in_thread(term._let_go)
+        raise
+
+
+async def _work_in(term: Term, work: Callable[[Term], Coroutine[Any, Any, object]]) -> None:
+    """Runs the work until it ends, or its term does: then it is cancelled."""
+    loop = asyncio.get_running_loop()
+    task = asyncio.ensure_future(work(term))
+    ended = loop.create_future()
+
+    def tell() -> None:
+        if not ended.done():
+            ended.set_result(None)
+
+    def watch() -> None:
+        term.ended_within(float("inf"))
+        with contextlib.suppress(RuntimeError):  # The loop is closed.
+            loop.call_soon_threadsafe(tell)
+
+    WORKERS.submit(watch)
+    try:
+        await asyncio.wait([task, ended], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        is_ours = ended.done() and not task.done()
+        if not task.done():
+            task.cancel()
+            await outlast(task)
+    if not (is_ours and task.cancelled()):
+        task.result()

@@ -27,7 +27,7 @@
  * std::optional would say that another client holds the lock. std::bad_alloc can come from any
  * function that returns a string or has a std::function as its argument. RTTI is not needed.
  *
- * Ownership. config, client, lock, waits, lease and events each own a handle of leasehold.h. Their
+ * Ownership. config, client, lock, waits, lease, events, election and term each own a handle of leasehold.h. Their
  * destructors free it and never throw. Objects can be moved, not copied, and destroyed in any order.
  * A moved-from object holds nothing: fence() and remaining() return 0, names are empty, and every
  * other call throws LEASEHOLD_ERR_HANDLE. For functions that only leasehold.h has, handle() lends the
@@ -93,6 +93,7 @@ namespace leasehold {
 class lock;
 class lease;
 class events;
+class election;
 struct event;
 namespace detail {
 class particulars;
@@ -318,6 +319,9 @@ public:
 
     /** Makes a lock: a name of any bytes, and options that you set on it. It does not contact the store. */
     leasehold::lock lock(std::string_view name) const;
+    /** Makes a candidate for the leadership of a name, and options that you set on it. It does not contact the
+     * store. */
+    leasehold::election election(std::string_view name) const;
     /** Connects to the store and logs in. Throws what is in the way. It touches no lock. */
     void ping() const;
     /** Declares that the servers are new, so that they grant locks at once; see leasehold_client_initialize(). */
@@ -690,6 +694,176 @@ public:
 
 private:
     explicit events(leasehold_events *handle) noexcept : owner{handle} {}
+};
+
+/* ---- Leader election ------------------------------------------------------------------------- */
+
+/** What a candidate does at this moment. Later versions may add more. */
+enum class election_state : std::int32_t {
+    /** It does not stand: it has not begun, its work has ended, or it was stopped. */
+    idle = LEASEHOLD_ELECTION_IDLE,
+    /** It waits to be elected, or rests first. */
+    standby = LEASEHOLD_ELECTION_STANDBY,
+    /** It leads. */
+    leading = LEASEHOLD_ELECTION_LEADING,
+    /** Its leadership has ended and the work was told to stop. No other candidate can be elected yet. */
+    stopping = LEASEHOLD_ELECTION_STOPPING,
+    /** Its lease is over, and the work has still not stopped: another candidate may lead beside it. */
+    overdue = LEASEHOLD_ELECTION_OVERDUE,
+};
+
+/** Why a term has ended. Later versions may add more. */
+enum class term_end : std::int32_t {
+    /** It lasts. */
+    none = LEASEHOLD_TERM_LASTS,
+    /** The candidate resigned, or its election was stopped. */
+    resigned = LEASEHOLD_TERM_RESIGNED,
+    /** The lease could not be renewed, and only what the work needs to stop in is left. */
+    at_risk = LEASEHOLD_TERM_AT_RISK,
+    /** The lease was lost; loss() says how. */
+    lost = LEASEHOLD_TERM_LOST,
+};
+
+/** What has become of a candidate, as election::on_change() is told. */
+struct leadership {
+    std::uint64_t fence; /**< The fence of its term. */
+    term_end end;        /**< term_end::none if it was elected; else its term has ended. */
+    loss_reason loss;    /**< How the lease was lost, if `end` is term_end::lost. */
+};
+
+using change_function = std::function<void(const leadership &)>;
+
+/**
+ * The time for which a candidate leads, from election::stand() or in the hands of the work. It ends before
+ * its lease does: when only as much validity is left as the work needs to stop. A term that has ended does
+ * not begin again. The lock stays held until the term is resigned, which its destructor does, too.
+ */
+class [[nodiscard]] term : public detail::owner<leasehold_term, leasehold_term_free> {
+public:
+    static term adopt(leasehold_term *handle) noexcept { return term{handle}; }
+
+    /** The fencing token: larger than that of every earlier leader. Send it with each write, and let the
+     * resource reject a smaller one. */
+    std::uint64_t fence() const noexcept { return leasehold_term_fence(handle()); }
+    /** Whether the work may go on. It does not contact the store. */
+    bool is_leader() const noexcept { return leasehold_term_is_leader(handle()); }
+    /** Sleeps for `wait`, and returns whether the work may go on then. If the term ends, it returns false at
+     * once. */
+    bool leads_after(time_span wait) const noexcept {
+        return leasehold_term_leads_after_ms(handle(), wait.ms());
+    }
+    /** For how long no other candidate can be elected, by this lease; 0 once it is over. */
+    std::chrono::milliseconds remaining() const noexcept {
+        return std::chrono::milliseconds{leasehold_term_remaining_ms(handle())};
+    }
+    term_end end() const noexcept {
+        return static_cast<term_end>(leasehold_term_end_reason(handle()));
+    }
+    loss_reason loss() const noexcept {
+        return static_cast<loss_reason>(leasehold_term_loss(handle()));
+    }
+    /** Releases the lock, and waits until the store confirms it. Another candidate is elected then, so call it
+     * when the work has stopped. outcome::lost: another candidate may have led before. */
+    outcome resign();
+
+private:
+    explicit term(leasehold_term *handle) noexcept : owner{handle} {}
+};
+
+namespace detail {
+struct changes;
+}
+
+/**
+ * One candidate for the leadership of a name. One thread stands, and others resign, stop it, or ask whether
+ * it leads. Its destructor stops it, so it must outlive a thread that stands.
+ *
+ *     leasehold::election election = client.election("collector").ttl(15s);
+ *     election.run_as_leader([&](const leasehold::term &term) {
+ *         do collect(term.fence());      // the database rejects a smaller fence
+ *         while (term.leads_after(1s));  // sleeps, and wakes when the term ends
+ *     });
+ *
+ * A setter throws for a value out of range. It does not change a term that has begun.
+ */
+class election : public detail::owner<leasehold_election, leasehold_election_free> {
+public:
+    static election adopt(leasehold_election *handle) noexcept { return election{handle}; }
+
+    /** How soon another candidate is elected after the leader died: 30 s by default, from 100 ms. */
+    election &ttl(time_span span) &;
+    /** How long the work needs to stop: 10 s by default. If the lease cannot be renewed, the work is told to
+     * stop when that much validity is left and half a second more, or a third of the ttl if that is less. */
+    election &grace(time_span span) &;
+    /** Whether run_as_leader() stands again when the work has returned by itself. By default it does not. */
+    election &stand_again(bool yes) &;
+    /**
+     * Calls a function when this candidate is elected, on the thread that stands, and when its leadership ends,
+     * on whichever thread notices. It must be quick, and may resign or stop the election. What it throws is
+     * dropped. Another function replaces it for terms that begin later; an empty one removes it.
+     */
+    election &on_change(change_function function) &;
+
+    election ttl(time_span span) && { return std::move(ttl(span)); }
+    election grace(time_span span) && { return std::move(grace(span)); }
+    election stand_again(bool yes) && { return std::move(stand_again(yes)); }
+    election on_change(change_function function) && {
+        return std::move(on_change(std::move(function)));
+    }
+
+    std::string name() const;
+
+    /**
+     * Stands by, calls `work(term)` on this thread when elected, and stands again when the leadership was lost,
+     * until stop(). The work asks whether it may go on: term::is_leader(), or term::leads_after(). From C++20
+     * on, it can be `work(term, stop_token)` instead. A stop is requested when the term ends.
+     *
+     * - If the work returns after its term has ended, the lock is released and the candidate stands again.
+     * - If it returns while it leads, the lock is released and this call returns. With stand_again(), the
+     *   candidate stands again instead.
+     * - If it throws, the lock is released and this call throws the same.
+     * - If it does not stop when its term has ended, the lock stays held and is renewed if that is possible.
+     *   Else another candidate is elected when validity ends, with a larger fence.
+     *
+     * It waits through outages of the store. It throws what waiting does not mend, such as
+     * LEASEHOLD_ERR_AUTH; LEASEHOLD_LOST if the work returned while it seemed to lead and the lock was lost
+     * before; LEASEHOLD_ERR_WOULD_DEADLOCK if this thread leads already.
+     */
+    template <class Work> void run_as_leader(Work &&work);
+
+    /** Waits until this candidate is elected, without limit. Empty if the election was stopped. After a term of
+     * its own it rests for about a second first. It throws as run_as_leader() does. */
+    [[nodiscard]] std::optional<term> stand() { return stand_within(forever); }
+    /** As stand(), but waits up to `most`. Empty also if it was not elected by then. Throws what was wrong with
+     * the store to the end. */
+    [[nodiscard]] std::optional<term> stand_within(time_span most);
+
+    /** Asks the store who leads: lock_state::held, fence and who. */
+    lock_state leader() const;
+    /** The fence of the term in which this candidate leads; 0 while it does not. */
+    std::uint64_t fence() const noexcept { return leasehold_election_fence(handle()); }
+    /** What this candidate does at this moment. It does not contact the store. */
+    election_state state() const noexcept {
+        return static_cast<election_state>(leasehold_election_state(handle()));
+    }
+    bool is_leader() const noexcept { return state() == election_state::leading; }
+    /** The answer to /healthz: false while the work still runs after its lease has ended, and nothing but the
+     * end of the process stops it. A standby is healthy. */
+    bool is_healthy() const noexcept { return leasehold_election_is_healthy(handle()); }
+    /** Tells the work to stop, if this candidate leads; the lock is released when it has stopped. This candidate
+     * rests for about a second before it stands again, so others are elected first. */
+    void resign();
+    /** Ends the election for this candidate, for good: it resigns, and run_as_leader() returns when the work has
+     * stopped. */
+    void stop();
+
+private:
+    explicit election(leasehold_election *handle) noexcept : owner{handle} {}
+    election &set(const char *what, leasehold_status status);
+    detail::changes &changes();
+
+    /** What C tells of; made when it is first needed. */
+    std::shared_ptr<detail::changes> changes_{};
 };
 
 /* ---- A mutex for the standard library -------------------------------------------------------- */
@@ -1254,9 +1428,11 @@ inline lease lock::attach(std::string_view token, std::uint64_t fence) const {
                                                        token.data(), token.size(), fence));
 }
 
-inline lock_state lock::inspect() const {
-    const std::unique_ptr<leasehold_lock_state, detail::freeing<leasehold_lock_state_free>> seen{
-        detail::get<leasehold_lock_state *>(leasehold_lock_inspect, handle())};
+namespace detail {
+
+/** Reads what C has seen of a lock, and frees it. */
+inline lock_state read_state(leasehold_lock_state *owned) {
+    const std::unique_ptr<leasehold_lock_state, freeing<leasehold_lock_state_free>> seen{owned};
     const auto fact = [&](std::size_t place, leasehold_fact what) {
         return std::string{leasehold_lock_state_fact(seen.get(), place, what)};
     };
@@ -1308,6 +1484,13 @@ inline lock_state lock::inspect() const {
             client(0),
             std::move(waiters),
             leasehold_lock_state_more_waiters(seen.get())};
+}
+
+} // namespace detail
+
+inline lock_state lock::inspect() const {
+    return detail::read_state(
+        detail::get<leasehold_lock_state *>(leasehold_lock_inspect, handle()));
 }
 
 inline std::optional<std::uint64_t> lock::break_held(std::string_view by,
@@ -1436,6 +1619,179 @@ inline std::optional<event> events::next_within(time_span most) {
     const std::unique_ptr<leasehold_event, detail::freeing<leasehold_event_free>> owned{next};
     return detail::read(next);
 }
+
+/* ---- election ---- */
+
+inline outcome term::resign() {
+    return static_cast<outcome>(detail::ask(leasehold_term_resign, handle()));
+}
+
+namespace detail {
+
+/** Who is to hear what becomes of a candidate: a function of the program, and the work that runs. */
+struct changes {
+    std::mutex mutex{};
+    change_function function{};
+    /** Requests a stop of the work. */
+    std::function<void()> stop{};
+
+    static void call(void *self, std::uint64_t fence, std::int32_t end,
+                     std::int32_t loss) noexcept {
+        try {
+            (*static_cast<std::shared_ptr<changes> *>(self))
+                ->tell({fence, static_cast<term_end>(end), static_cast<loss_reason>(loss)});
+        } catch (...) { // nothing that the program could be told
+        }
+    }
+    static void drop(void *self) noexcept { delete static_cast<std::shared_ptr<changes> *>(self); }
+
+private:
+    void tell(const leadership &change) {
+        std::unique_lock<std::mutex> held{mutex};
+        const auto told = function;
+        const auto stops = change.end == term_end::none ? std::function<void()>{} : stop;
+        held.unlock();
+        if (stops) stops();
+        if (told) told(change);
+    }
+};
+
+/** Calls work of C++, from C: what it throws waits in here. */
+template <class Work> struct leading {
+    Work &work;
+    std::exception_ptr thrown{};
+
+    static int lead(void *self, leasehold_term *lent) noexcept {
+        auto &led = *static_cast<leading *>(self);
+        term borrowed = term::adopt(lent);
+        int result = 0;
+        try {
+            led.work(static_cast<const term &>(borrowed));
+        } catch (...) {
+            led.thrown = std::current_exception();
+            result = 1;
+        }
+        static_cast<void>(borrowed.disown()); // it is the library's
+        return result;
+    }
+};
+
+#ifdef __cpp_lib_jthread
+/** Calls work that has a stop token. */
+template <class Work> struct stopping {
+    Work &work;
+    changes &told;
+
+    void operator()(const term &term) {
+        std::stop_source source;
+        const std::stop_token token = source.get_token();
+        set([source]() mutable { source.request_stop(); });
+        struct clearing {
+            stopping &self;
+            ~clearing() { self.set({}); }
+        } cleared{*this};
+        if (!term.is_leader()) source.request_stop(); // the end may have been told before
+        work(term, token);
+    }
+
+private:
+    void set(std::function<void()> stop) {
+        const std::unique_lock<std::mutex> held{told.mutex};
+        told.stop.swap(stop);
+    }
+};
+#endif
+
+} // namespace detail
+
+inline leasehold::election client::election(std::string_view name) const {
+    return leasehold::election::adopt(detail::get<leasehold_election *>(
+        leasehold_client_election, handle(), name.data(), name.size()));
+}
+
+inline election &election::set(const char *what, leasehold_status status) {
+    if (status != LEASEHOLD_OK) {
+        detail::ask(leasehold_election_check, handle());
+        throw error{status, what}; // nothing was refused for its value
+    }
+    return *this;
+}
+
+inline election &election::ttl(time_span span) & {
+    return set("ttl", leasehold_election_set_ttl_ms(handle(), span.ms()));
+}
+
+inline election &election::grace(time_span span) & {
+    return set("grace", leasehold_election_set_grace_ms(handle(), span.ms()));
+}
+
+inline election &election::stand_again(bool yes) & {
+    return set("stand_again", leasehold_election_set_stand_again(handle(), yes));
+}
+
+inline detail::changes &election::changes() {
+    if (!changes_) {
+        auto made = std::make_shared<detail::changes>();
+        // Whatever comes of it, C deletes the copy.
+        set("on_change", leasehold_election_on_change(handle(), detail::changes::call,
+                                                      new std::shared_ptr<detail::changes>{made},
+                                                      detail::changes::drop));
+        changes_ = std::move(made);
+    }
+    return *changes_;
+}
+
+inline election &election::on_change(change_function function) & {
+    detail::changes &told = changes();
+    const std::unique_lock<std::mutex> held{told.mutex};
+    told.function.swap(function);
+    return *this;
+}
+
+inline std::string election::name() const {
+    return detail::name_of<leasehold_election>(leasehold_election_name, handle());
+}
+
+template <class Work> void election::run_as_leader(Work &&work) {
+    using Given = std::remove_reference_t<Work>;
+#ifdef __cpp_lib_jthread
+    if constexpr (std::is_invocable_v<Given &, const term &, std::stop_token>) {
+        detail::stopping<Given> stopping{work, changes()};
+        return run_as_leader([&](const term &term) { stopping(term); });
+    } else
+#endif
+    {
+        static_assert(
+            std::is_invocable_v<Given &, const term &>,
+            "the work is called: work(const term &), or work(const term &, std::stop_token)");
+        detail::leading<Given> led{work};
+        detail::particulars error;
+        int returned = 0;
+        const leasehold_status status = leasehold_election_run_as_leader(
+            handle(), &detail::leading<Given>::lead, nullptr, &led, &returned, error.out());
+        if (led.thrown) std::rethrow_exception(led.thrown);
+        error.check(status);
+    }
+}
+
+inline std::optional<term> election::stand_within(time_span most) {
+    leasehold_term *begun = nullptr;
+    detail::particulars error;
+    const leasehold_status status =
+        leasehold_election_stand_within(handle(), most.ms(), nullptr, nullptr, &begun, error.out());
+    if (status == LEASEHOLD_OK) return term::adopt(begun);
+    if (status < 0 || status == LEASEHOLD_UNKNOWN) error.raise(status);
+    return std::nullopt;
+}
+
+inline lock_state election::leader() const {
+    return detail::read_state(
+        detail::get<leasehold_lock_state *>(leasehold_election_leader, handle()));
+}
+
+inline void election::resign() { detail::ask(leasehold_election_resign, handle()); }
+
+inline void election::stop() { detail::ask(leasehold_election_stop, handle()); }
 
 /* ---- mutex ---- */
 

@@ -50,4 +50,24 @@ TEST(stop_on_loss_stops_nothing_when_the_lease_was_released_or_replaced) {
     THROWS(LEASEHOLD_LOST, first->stop_on_loss(released));
 }
 
+TEST(a_stop_is_requested_of_work_whose_term_ends) {
+    const leasehold::client client{server().url()};
+    const auto name = unused_name();
+    auto election = client.election(name).ttl(6s);
+    std::mutex mutex;
+    std::condition_variable_any sleeping;
+    int terms = 0;
+    election.run_as_leader([&](const leasehold::term &term, const std::stop_token &stop) {
+        CHECK(!stop.stop_requested());
+        if (++terms == 3) return;
+        if (terms == 1) CHECK(client.lock(name).break_held("an operator"));
+        if (terms == 2) election.resign();
+        std::unique_lock<std::mutex> held{mutex};
+        sleeping.wait(held, stop, [] { return false; });
+        CHECK(stop.stop_requested() && !term.is_leader());
+    });
+    EQUAL(terms, 3);
+    CHECK(!election.leader().held);
+}
+
 #endif

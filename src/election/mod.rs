@@ -127,6 +127,7 @@ impl Election {
         self
     }
 
+    #[cfg(feature = "capi")]
     pub(crate) fn without_on_change(mut self) -> Election {
         self.on_change = None;
         self
@@ -284,6 +285,7 @@ impl Election {
     }
 
     /// The lock underneath, for its checks.
+    #[cfg(feature = "capi")]
     pub(crate) fn lock(&self) -> &Lock {
         &self.lock
     }

@@ -14,7 +14,7 @@ using check::unused_name;
 
 TEST(stop_on_loss_stops_a_thread_that_waits) {
     const leasehold::client client{server().url()};
-    const auto lock = client.lock(unused_name()).ttl(300ms);
+    const auto lock = client.lock(unused_name()).ttl(6s);
     auto lease = lock.acquire();
     std::mutex mutex;
     std::condition_variable_any sleeping;

@@ -145,7 +145,11 @@ impl Journal {
     /// was seen valid first until after the moment at which it was last asked and was.
     pub fn look(&mut self, lease: &impl Relied) -> bool {
         let before = now();
-        let left = lease.left();
+        self.looked(before, lease.left())
+    }
+
+    /// The same, of a lease that was asked after this moment and has said how long it is valid.
+    pub fn looked(&mut self, before: Duration, left: Duration) -> bool {
         if !left.is_zero() {
             if self.entry.from.is_zero() {
                 self.entry.from = now();

@@ -6,11 +6,8 @@ use std::thread::JoinHandle;
 
 use super::NAMES;
 use super::stores::{Store, ms};
-use super::verdict::Span;
+use super::verdict::Free;
 use kit::history::now;
-
-/// When each lock was free, in the end.
-pub type Free = [Vec<Span>; NAMES.len()];
 
 pub struct Sentry {
     over: Arc<AtomicBool>,

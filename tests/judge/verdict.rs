@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use super::NAMES;
 use super::journal::{Cell, Entry, State, read};
-use super::sentry::Free;
 use kit::history::judge;
 use kit::{Hold, Wrong};
 
@@ -19,6 +18,9 @@ const FIRST: usize = 3;
 
 /// From one moment until another one.
 pub type Span = (Duration, Duration);
+
+/// When each lock was free.
+pub type Free = [Vec<Span>; NAMES.len()];
 
 #[derive(Default)]
 pub struct Verdict {

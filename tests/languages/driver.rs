@@ -1,12 +1,14 @@
 //! The drivers, as processes that are told what to do.
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
 use kit::Process;
+use nix::unistd::Pid;
 
 /// How this test program is told to be the driver of Rust.
 pub(crate) const RUST: &str = "--driver";
@@ -23,7 +25,7 @@ pub(crate) struct Language {
 }
 
 impl Language {
-    fn new(name: &str, program: &str) -> Language {
+    pub(crate) fn new(name: &str, program: &str) -> Language {
         Language { name: name.into(), program: program.into(), idle: Mutex::default() }
     }
 
@@ -60,7 +62,7 @@ impl Language {
         self.idle.into_inner().unwrap().into_iter().for_each(Driver::end);
     }
 
-    fn start(&self) -> Driver {
+    pub(crate) fn start(&self) -> Driver {
         let mut command = Command::new(&self.program);
         if self.name == "rust" {
             command.arg(RUST);
@@ -69,6 +71,8 @@ impl Language {
             command.env("LEASEHOLD", leasehold);
         }
         command.env_remove("LEASEHOLD_URL").stdin(Stdio::piped()).stdout(Stdio::piped());
+        // What it starts is stopped and killed with it.
+        command.process_group(0);
         let mut process = Process::spawn(&mut command);
         let out = process.handle().stdout.take().unwrap();
         let (sender, answers) = channel();
@@ -104,6 +108,22 @@ impl Driver {
     pub(crate) fn ask(&mut self, line: &str) -> String {
         self.tell(line);
         self.answer()
+    }
+
+    /// The same of one that may be killed meanwhile: then there is no answer.
+    pub(crate) fn try_ask(&mut self, line: &str) -> Option<String> {
+        let input = self.process.handle().stdin.as_mut().unwrap();
+        writeln!(input, "{line}").ok()?;
+        match self.answers.recv_timeout(LIMIT) {
+            Ok(answer) => Some(answer),
+            Err(RecvTimeoutError::Disconnected) => None,
+            Err(RecvTimeoutError::Timeout) => panic!("the driver of {} hangs: {line}", self.name),
+        }
+    }
+
+    /// Of all processes that it has started.
+    pub(crate) fn group(&self) -> Pid {
+        self.process.pid()
     }
 
     /// Its input ends, and so it does.

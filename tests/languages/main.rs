@@ -11,6 +11,9 @@ mod abi;
 mod contend;
 mod driver;
 mod play;
+#[cfg(feature = "cli")]
+#[path = "../proof/mod.rs"]
+mod proof;
 #[path = "drivers/rust.rs"]
 mod rust;
 #[path = "../stores/mod.rs"]
@@ -58,6 +61,10 @@ fn main() -> ExitCode {
     if arguments.first().is_some_and(|argument| argument == driver::RUST) {
         rust::main();
         return ExitCode::SUCCESS;
+    }
+    #[cfg(feature = "cli")]
+    if arguments.first().is_some_and(|argument| argument == proof::PROOF) {
+        return proof::main(&arguments[1..]);
     }
     let behaviours = table::read();
     let languages = Language::all();

@@ -14,7 +14,8 @@
 
 #include <leasehold.h>
 
-enum { LINE = 4096, WORDS = 64, THINGS = 16 };
+/* A line has the longest name. */
+enum { LINE = 1 << 17, WORDS = 64, THINGS = 16 };
 
 static leasehold_client *client;
 static leasehold_events *events;

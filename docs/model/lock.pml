@@ -681,7 +681,7 @@ giving:
     }
 #ifdef WRONG_RELEASE_IN_TWO_STEPS
     if
-    :: holder == token[me] -> atomic { holder = 0; ttl = 0; printf("STORE delete\n") }
+    :: holder == token[me] -> atomic { holder = 0; ttl = 0; printf("STORE give %d YES %d\n", token[me], last) }
     :: holder != token[me]
     fi;
 #else

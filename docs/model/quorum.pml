@@ -352,7 +352,7 @@ ended:
         valid[a] = 0;
         is_running[a] = false;
         for (i : 0 .. NODES - 1) {
-#ifdef WRONG_GIVES_TO_THOSE_WHO_ANSWERED)
+#ifdef WRONG_GIVES_TO_THOSE_WHO_ANSWERED
             owed[at(a, i)] = (vote[at(a, i)] == GRANTED || vote[at(a, i)] == RAISED);
 #else
             owed[at(a, i)] = true;

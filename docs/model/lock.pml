@@ -59,7 +59,7 @@ mtype = { NOTHING, GRANTED, BUSY, QUARANTINED, YES, NO, TAKE, GIVE, EXTEND };
 /* ---- the store ------------------------------------------------------------------------------- */
 
 byte holder;                            /* the lock's key: a token, or 0 */
-byte ttl;                              /* its ttl */
+byte ttl;                               /* ticks until the store frees it */
 byte last;                              /* the side key: the last fence */
 chan queue = [CLIENTS * ROUNDS] of { byte };    /* tokens, in the order in which they came */
 bool marked = true;                     /* the marker names this run of the store */

@@ -28,7 +28,7 @@
 #endif
 
 #ifndef STRAYS
-#define STRAYS 1        /* how many requests are carried out after their sender went on, or unknown to it */
+#define STRAYS 1        /* how many takes are carried out after their sender went on, or unknown to it */
 #endif
 
 /* More than half of all nodes, there or not: any two majorities have a node in common. */
@@ -247,7 +247,7 @@ inline win()
 
 proctype Attempt(byte a)
 {
-    byte i, count, others, fence;
+    byte i, count, fence;
 
     atomic {
         started++;
@@ -302,10 +302,11 @@ proctype Attempt(byte a)
         for (i : 0 .. NODES - 1) {
             if
             :: vote[at(a, i)] == GRANTED && granted[at(a, i)] < fence ->
-#ifndef WRONG_TAKES_THE_LARGEST_GRANT
+#ifdef WRONG_TAKES_THE_LARGEST_GRANT
+                skip
+#else
                 granted[at(a, i)] = fence;
-                vote[at(a, i)] = RAISE;
-                others++
+                vote[at(a, i)] = RAISE
 #endif
             :: else
             fi
@@ -361,7 +362,6 @@ ended:
         }
         i = 0;
         count = 0;
-        others = 0;
         fence = 0;
         hint[a] = (late_somewhere(a) -> hint[a] : 0);
         age[a] = TTL;
@@ -371,7 +371,7 @@ over:
     skip
 }
 
-/* When all has been carried out, nothing is ttl of those that failed. */
+/* When all has been carried out, nothing is left of those that failed. */
 #ifdef STILL
 proctype Rest()
 {

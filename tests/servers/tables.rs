@@ -79,13 +79,13 @@ fn meets_another_version(url: &str, dot: char, say: impl Fn(&str)) {
     let mut tries = 0;
     let refused = eventually_some(LIMIT, || {
         tries += 1;
-        client.lock(&tries.to_string()).try_acquire().err()
+        client.lock(tries.to_string()).try_acquire().err()
     });
     is_of_version_2(&refused);
     // What came with the look at the version was not carried out.
     set(1);
     held.extend().unwrap();
-    let last = client.lock(&tries.to_string()).try_acquire().unwrap();
+    let last = client.lock(tries.to_string()).try_acquire().unwrap();
     last.expect("a refused try takes nothing").release().unwrap();
 }
 

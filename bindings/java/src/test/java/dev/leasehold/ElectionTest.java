@@ -293,7 +293,7 @@ class ElectionTest {
         try (var server = RedisServer.start();
                 var own = LeaseholdClient.connect(server.url() + "?io_timeout=200ms&advise=no")) {
             var letGo = new CountDownLatch(1);
-            Election election = own.election(name).ttl(ofMillis(600));
+            Election election = own.election(name).ttl(ofSeconds(3));
             var failed = new AtomicReference<Throwable>();
             var thread = new Thread(() -> {
                 try {

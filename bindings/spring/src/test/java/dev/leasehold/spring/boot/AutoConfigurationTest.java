@@ -170,7 +170,7 @@ class AutoConfigurationTest {
     @Test
     void theClientIsClosedWithTheContext() {
         LeaseholdClient[] kept = new LeaseholdClient[1];
-        program.withPropertyValues("leasehold.url=memory:context").run(context ->
+        program.withPropertyValues("leasehold.url=" + MemoryStore.named("context").url()).run(context ->
                 kept[0] = context.getBean(LeaseholdClient.class));
         org.junit.jupiter.api.Assertions.assertThrows(LeaseholdException.class, () -> kept[0].ping());
     }

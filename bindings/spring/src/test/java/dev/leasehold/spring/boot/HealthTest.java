@@ -47,7 +47,7 @@ class HealthTest {
     static class Collector {
         @Bean
         Election collector(LeaseholdClient client) {
-            return client.election("collector").ttl(Duration.ofMillis(600));
+            return client.election("collector").ttl(Duration.ofSeconds(3));
         }
     }
 

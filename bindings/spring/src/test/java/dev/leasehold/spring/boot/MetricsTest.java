@@ -3,6 +3,7 @@ package dev.leasehold.spring.boot;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import dev.leasehold.LeaseholdClient;
+import dev.leasehold.MemoryStore;
 import dev.leasehold.micrometer.LeaseholdMetrics;
 import io.micrometer.core.instrument.MeterRegistry;
 import org.junit.jupiter.api.Test;
@@ -14,8 +15,9 @@ import org.springframework.boot.test.context.runner.ApplicationContextRunner;
 
 /** What the registry of a program shows, without a word of the program. */
 class MetricsTest {
+    private static final MemoryStore STORE = MemoryStore.create();
     private final ApplicationContextRunner program = new ApplicationContextRunner()
-            .withPropertyValues("leasehold.url=memory:metrics", "leasehold.metrics-groups=order:*")
+            .withPropertyValues("leasehold.url=" + STORE.url(), "leasehold.metrics-groups=order:*")
             .withConfiguration(AutoConfigurations.of(LeaseholdAutoConfiguration.class,
                     LeaseholdMetricsConfiguration.class, MetricsAutoConfiguration.class,
                     SimpleMetricsExportAutoConfiguration.class));

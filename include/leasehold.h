@@ -80,9 +80,9 @@
  * where the parent has ever opened a file.
  *
  * The library prints nothing, installs no signal handlers, and stays loaded after dlclose(). When
- * all handles are freed, no thread and no descriptor of it are left. (One of Redis' threads, and
- * that of leasehold_lease_on_lost(), may take a moment to end.) No memory is left either, but for a
- * few dozen bytes that Rust keeps for each thread until that ends.
+ * all handles are freed, no thread and no descriptor of it are left. (One of Redis' threads,
+ * that of leasehold_lease_on_lost(), and that of a term may take a moment to end.) No memory is left
+ * either, but for a few dozen bytes that Rust keeps for each thread until that ends.
  */
 
 #ifndef LEASEHOLD_H
@@ -1535,7 +1535,8 @@ leasehold_status leasehold_election_run_as_leader(leasehold_election *election,
  *
  * Returns:
  * - LEASEHOLD_OK and writes `*term`, to be freed with leasehold_term_free().
- * - LEASEHOLD_TIMEOUT when it was not elected in time, or what was wrong with the store to the end.
+ * - LEASEHOLD_TIMEOUT when it was not elected in time. If the store failed until the end, the error of
+ *   the store instead.
  * - LEASEHOLD_INTERRUPTED when the function ended the wait, or the election was stopped.
  * - LEASEHOLD_ERR_CLOSED also when the election was freed during the wait.
  * - Others as leasehold_election_run_as_leader().
@@ -1584,8 +1585,9 @@ leasehold_status leasehold_election_resign(leasehold_election *election, leaseho
 
 /**
  * Ends the election for this candidate, for good. It resigns, and threads that stand return within
- * 100 ms. leasehold_election_run_as_leader() returns LEASEHOLD_OK when the work has stopped, and
- * leasehold_election_stand_within() LEASEHOLD_INTERRUPTED. Any thread.
+ * 100 ms, or when a silent store's io_timeout is over. leasehold_election_run_as_leader() returns
+ * LEASEHOLD_OK when the work has stopped, and leasehold_election_stand_within()
+ * LEASEHOLD_INTERRUPTED. Any thread.
  */
 leasehold_status leasehold_election_stop(leasehold_election *election, leasehold_error **error);
 
@@ -1618,7 +1620,8 @@ bool leasehold_term_leads_after_ms(const leasehold_term *term, int64_t wait_ms);
 int64_t leasehold_term_remaining_ms(const leasehold_term *term);
 
 /**
- * Why the term has ended: one of LEASEHOLD_TERM_... More may come. Sends no request. Any thread.
+ * Why the term has ended: one of LEASEHOLD_TERM_... More may come. A term that was freed is
+ * LEASEHOLD_TERM_LOST, and so is the parent's in a forked child. Sends no request. Any thread.
  */
 int32_t leasehold_term_end_reason(const leasehold_term *term);
 

@@ -84,6 +84,7 @@
 #include <stop_token>
 #endif
 
+#include <signal.h>
 #include <unistd.h>
 
 #include "leasehold.h"
@@ -816,7 +817,8 @@ public:
     /**
      * Stands by, calls `work(term)` on this thread when elected, and stands again when the leadership was lost,
      * until stop(). The work asks whether it may go on: term::is_leader(), or term::leads_after(). From C++20
-     * on, it can be `work(term, stop_token)` instead. A stop is requested when the term ends.
+     * on, it can be `work(term, stop_token)` instead. Then this call starts a thread that requests a stop when
+     * the term ends.
      *
      * - If the work returns after its term has ended, the lock is released and the candidate stands again.
      * - If it returns while it leads, the lock is released and this call returns. With stand_again(), the
@@ -827,7 +829,8 @@ public:
      *
      * It waits through outages of the store. It throws what waiting does not mend, such as
      * LEASEHOLD_ERR_AUTH; LEASEHOLD_LOST if the work returned while it seemed to lead and the lock was lost
-     * before; LEASEHOLD_ERR_WOULD_DEADLOCK if this thread leads already.
+     * before; LEASEHOLD_ERR_WOULD_DEADLOCK if this thread leads already; LEASEHOLD_ERR_EXHAUSTED if there is
+     * no thread that would request a stop.
      */
     template <class Work> void run_as_leader(Work &&work);
 
@@ -1628,12 +1631,10 @@ inline outcome term::resign() {
 
 namespace detail {
 
-/** Who is to hear what becomes of a candidate: a function of the program, and the work that runs. */
+/** The function of the program that is to hear what becomes of a candidate. */
 struct changes {
     std::mutex mutex{};
     change_function function{};
-    /** Requests a stop of the work. */
-    std::function<void()> stop{};
 
     static void call(void *self, std::uint64_t fence, std::int32_t end,
                      std::int32_t loss) noexcept {
@@ -1649,9 +1650,7 @@ private:
     void tell(const leadership &change) {
         std::unique_lock<std::mutex> held{mutex};
         const auto told = function;
-        const auto stops = change.end == term_end::none ? std::function<void()>{} : stop;
         held.unlock();
-        if (stops) stops();
         if (told) told(change);
     }
 };
@@ -1678,27 +1677,44 @@ template <class Work> struct leading {
 
 #ifdef __cpp_lib_jthread
 /** Calls work that has a stop token. */
-template <class Work> struct stopping {
-    Work &work;
-    changes &told;
+template <class Work> class stopping {
+public:
+    explicit stopping(Work &given) noexcept : work{given} {}
+    stopping(const stopping &) = delete;
+    stopping &operator=(const stopping &) = delete;
+    ~stopping() {
+        // A forked child does not have the thread, and would wait for it for ever.
+        if (process != getpid()) static_cast<void>(new std::jthread{std::move(watcher)});
+    }
 
     void operator()(const term &term) {
         std::stop_source source;
-        const std::stop_token token = source.get_token();
-        set([source]() mutable { source.request_stop(); });
-        struct clearing {
-            stopping &self;
-            ~clearing() { self.set({}); }
-        } cleared{*this};
-        if (!term.is_leader()) source.request_stop(); // the end may have been told before
-        work(term, token);
+        if (!term.is_leader()) source.request_stop();
+        watcher = watch(term.handle(), source);
+        work(term, source.get_token());
     }
 
 private:
-    void set(std::function<void()> stop) {
-        const std::unique_lock<std::mutex> held{told.mutex};
-        told.stop.swap(stop);
+    /** Not on_change(): a slow log function, or the search for the reason, delays that. */
+    static std::jthread watch(leasehold_term *term, std::stop_source source) {
+        try {
+            return std::jthread{[term, source]() mutable {
+                sigset_t all; // signals are for the threads of the program
+                sigfillset(&all);
+                pthread_sigmask(SIG_SETMASK, &all, nullptr);
+                // It is false, too, when the work has returned and the handle was freed.
+                while (leasehold_term_leads_after_ms(term, LEASEHOLD_FOREVER)) {}
+                source.request_stop();
+            }};
+        } catch (const std::system_error &failure) {
+            throw error{LEASEHOLD_ERR_EXHAUSTED, failure.what()};
+        }
     }
+
+    Work &work;
+    const pid_t process = getpid();
+    /** Joined when its term was resigned, which wakes it: before the next term, or with this object. */
+    std::jthread watcher{};
 };
 #endif
 
@@ -1756,7 +1772,7 @@ template <class Work> void election::run_as_leader(Work &&work) {
     using Given = std::remove_reference_t<Work>;
 #ifdef __cpp_lib_jthread
     if constexpr (std::is_invocable_v<Given &, const term &, std::stop_token>) {
-        detail::stopping<Given> stopping{work, changes()};
+        detail::stopping<Given> stopping{work};
         return run_as_leader([&](const term &term) { stopping(term); });
     } else
 #endif

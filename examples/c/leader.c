@@ -1,6 +1,6 @@
 /*
- * One leader among the processes that run this: a scheduler that does one step after the other, on one
- * node, and goes on where another one has stopped.
+ * One leader among the processes that run this: a scheduler that does its steps on one node. If that
+ * node stops, another one leads and begins at step 1, with a larger fence.
  *
  * `make && ./leader node-1 100` uses the store that LEASEHOLD_URL names, or else a file of yours. Start
  * it in two shells and stop the one that leads: the other one goes on, with a larger fence.

@@ -290,7 +290,8 @@ pub unsafe extern "C" fn leasehold_election_run_as_leader(
 ///
 /// Returns:
 /// - LEASEHOLD_OK and writes `*term`, to be freed with leasehold_term_free().
-/// - LEASEHOLD_TIMEOUT when it was not elected in time, or what was wrong with the store to the end.
+/// - LEASEHOLD_TIMEOUT when it was not elected in time. If the store failed until the end, the error of
+///   the store instead.
 /// - LEASEHOLD_INTERRUPTED when the function ended the wait, or the election was stopped.
 /// - LEASEHOLD_ERR_CLOSED also when the election was freed during the wait.
 /// - Others as leasehold_election_run_as_leader().
@@ -368,8 +369,9 @@ pub unsafe extern "C" fn leasehold_election_resign(
 }
 
 /// Ends the election for this candidate, for good. It resigns, and threads that stand return within
-/// 100 ms. leasehold_election_run_as_leader() returns LEASEHOLD_OK when the work has stopped, and
-/// leasehold_election_stand_within() LEASEHOLD_INTERRUPTED. Any thread.
+/// 100 ms, or when a silent store's io_timeout is over. leasehold_election_run_as_leader() returns
+/// LEASEHOLD_OK when the work has stopped, and leasehold_election_stand_within()
+/// LEASEHOLD_INTERRUPTED. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_election_stop(
     election: *mut leasehold_election,

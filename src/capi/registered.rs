@@ -17,9 +17,10 @@ thread_local! {
 
 /// Calls such a function: meanwhile this thread waits for none to return.
 pub(super) fn inside<T>(call: impl FnOnce() -> T) -> T {
-    INSIDE.set(true);
+    // It may be called within another one.
+    let before = INSIDE.replace(true);
     let returned = call();
-    INSIDE.set(false);
+    INSIDE.set(before);
     returned
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::boundary::{self, leasehold_error};
 use super::bytes::millis;
-use super::events::{LEASEHOLD_LOSS_NONE, loss};
+use super::events::{LEASEHOLD_LOSS_NONE, LEASEHOLD_LOSS_NOT_RENEWED, loss};
 use super::failure::leasehold_status;
 use super::table;
 use crate::{Term, TermEnd};
@@ -86,17 +86,18 @@ pub unsafe extern "C" fn leasehold_term_remaining_ms(term: *const leasehold_term
     boundary::get(term, 0, |term| millis(term.term.remaining()))
 }
 
-/// Why the term has ended: one of LEASEHOLD_TERM_... More may come. Sends no request. Any thread.
+/// Why the term has ended: one of LEASEHOLD_TERM_... More may come. A term that was freed is
+/// LEASEHOLD_TERM_LOST, and so is the parent's in a forked child. Sends no request. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_term_end_reason(term: *const leasehold_term) -> i32 {
-    boundary::get(term, LEASEHOLD_TERM_LASTS, |term| reasons(term.term.end()).0)
+    boundary::get(term, LEASEHOLD_TERM_LOST, |term| reasons(term.term.end()).0)
 }
 
 /// How the lease was lost: one of LEASEHOLD_LOSS_..., LEASEHOLD_LOSS_NONE while
 /// leasehold_term_end_reason() is not LEASEHOLD_TERM_LOST. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leasehold_term_loss(term: *const leasehold_term) -> i32 {
-    boundary::get(term, LEASEHOLD_LOSS_NONE, |term| reasons(term.term.end()).1)
+    boundary::get(term, LEASEHOLD_LOSS_NOT_RENEWED, |term| reasons(term.term.end()).1)
 }
 
 /// Ends the term: releases the lock, and waits until the store confirms it. Another candidate is

@@ -266,8 +266,9 @@ impl Election {
     }
 
     /// Ends the election for this candidate, for good: it [resigns](Election::resign), whoever waits in
-    /// [`stand`](Election::stand) returns [`ErrorKind::Interrupted`] within 100 ms, and
-    /// [`run_as_leader`](Election::run_as_leader) returns `Ok` when the work has stopped.
+    /// [`stand`](Election::stand) returns [`ErrorKind::Interrupted`] within 100 ms, or when a silent
+    /// store's `io_timeout` is over, and [`run_as_leader`](Election::run_as_leader) returns `Ok` when the
+    /// work has stopped.
     pub fn stop(&self) {
         if self.birth.is_here() {
             self.candidate.rest.stop();
@@ -343,12 +344,17 @@ impl Election {
             // What it has is what counts.
             _ => {}
         }
+        // The store may have been silent for long.
+        if self.is_stopped() {
+            return Err(self.interrupted());
+        }
         if lease.remaining() <= limits.stop {
             return Ok(None);
         }
         let rest = Arc::clone(&self.candidate.rest);
         let term = Term::begin(lease, limits, rest, self.on_change.clone())?;
         self.candidate.leads(term.inner());
+        term.announce();
         Ok(Some(term))
     }
 

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 use super::limits::Limits;
@@ -14,6 +13,7 @@ use crate::fork::Birth;
 use crate::lease::Lease;
 use crate::said::say;
 use crate::sync::{Condvar, Mutex, MutexGuard};
+use crate::system::Thread;
 
 /// How often a term looks at its lease. Only a client that is closed, and a machine that was
 /// suspended, end a term that nothing else tells.
@@ -92,6 +92,8 @@ struct State {
     lease: Option<Lease>,
     end: Option<TermEnd>,
     loss: Option<Event>,
+    /// `on_change` has been told of the beginning: the end comes after that.
+    is_announced: bool,
     /// `on_change` has been told of the end, or is being told.
     is_told: bool,
 }
@@ -103,7 +105,8 @@ impl State {
 }
 
 impl Term {
-    /// Fails if nobody would watch over the lease; then it is released.
+    /// Fails if nobody would watch over the lease; then it is released. [`announce`](Term::announce) is to
+    /// follow, once the candidate knows the term.
     pub(super) fn begin(
         lease: Lease,
         limits: Limits,
@@ -111,7 +114,8 @@ impl Term {
         on_change: Option<OnChange>,
     ) -> Result<Term, Error> {
         let (name, fence) = (Arc::from(lease.name()), lease.fence());
-        let state = State { lease: Some(lease), end: None, loss: None, is_told: false };
+        let (lease, is_announced, is_told) = (Some(lease), false, false);
+        let state = State { lease, end: None, loss: None, is_announced, is_told };
         let inner = Arc::new(Inner {
             name,
             fence,
@@ -127,14 +131,20 @@ impl Term {
         let theirs = Arc::downgrade(inner);
         let lost = move |event: Event| theirs.upgrade().into_iter().for_each(|it| it.lost(&event));
         inner.state.lock().lease.as_ref().map_or(Ok(()), |lease| lease.on_lost(lost))?;
-        say!(Info, "elected", lock = &*inner.name, fence = fence);
-        inner.tell(Leadership::Elected { fence });
         let watched = Arc::clone(inner);
-        let watching = thread::Builder::new().name("leasehold-term".to_owned());
-        watching
-            .spawn(move || watched.watch())
+        Thread::start(c"leasehold-term", move || watched.watch())
             .map_err(|error| Error::new(ErrorKind::Exhausted, format!("a thread: {error}")))?;
         Ok(term)
+    }
+
+    /// Tells `on_change` that the candidate was elected, and then of the end, if that has come.
+    pub(super) fn announce(&self) {
+        let inner = &self.inner;
+        say!(Info, "elected", lock = &*inner.name, fence = inner.fence);
+        inner.tell(Leadership::Elected { fence: inner.fence });
+        let mut state = inner.state.lock();
+        state.is_announced = true;
+        inner.told(state);
     }
 
     pub(super) fn inner(&self) -> &Arc<Inner> {
@@ -279,7 +289,7 @@ impl Inner {
     /// Wakes those who wait for the end, and calls `on_change` once.
     fn told(&self, mut state: MutexGuard<'_, State>) {
         let Some(why) = state.end else { return };
-        let is_first = !std::mem::replace(&mut state.is_told, true);
+        let is_first = state.is_announced && !std::mem::replace(&mut state.is_told, true);
         drop(state);
         self.changed.notify_all();
         if is_first {
@@ -323,13 +333,13 @@ impl Inner {
         if reason == Reason::Awaited {
             state = self.with_reason(state);
         }
-        let lease = state.lease.take();
-        drop(state);
-        if lease.is_some() {
-            self.rest.begin();
-            self.ask_to_stop();
-        }
-        lease
+        // Why it has ended is known before the lease is gone: nobody sees one without the other.
+        let end = self.look(&mut state).unwrap_or(TermEnd::Resigned);
+        let lease = state.lease.take()?;
+        state.end.get_or_insert(end);
+        self.rest.begin();
+        self.told(state);
+        Some(lease)
     }
 
     /// Where the lease is over, why is told in a moment, and by nothing once the lease was released.

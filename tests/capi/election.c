@@ -43,9 +43,10 @@ static int work(void *data, leasehold_term *term)
 {
     struct worker *worker = data;
     worker->fence = leasehold_term_fence(term);
+    CHECK_INT(leasehold_election_fence(worker->election), worker->fence);
+    /* From here on the test may end the term. */
     worker->terms++;
     worker->working = 1;
-    CHECK_INT(leasehold_election_fence(worker->election), worker->fence);
     while (worker->is_deaf ? !worker->go_on : leasehold_term_leads_after_ms(term, 10))
         if (worker->ends_itself)
             break;

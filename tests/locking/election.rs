@@ -125,7 +125,7 @@ fn c9_a_leader_whose_lock_is_broken_is_told_and_stands_again(store: &Store) {
     let (sender, changes) = channel();
     let client = store.client();
     let election =
-        client.election("n").ttl(ms(1500)).on_change(move |change| sender.send(change).unwrap());
+        client.election("n").ttl(secs(6)).on_change(move |change| sender.send(change).unwrap());
     let (fences, told) = (AtomicU32::new(0), channel());
     thread::scope(|scope| {
         let _stops = Stops([&election]);

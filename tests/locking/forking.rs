@@ -179,9 +179,7 @@ fn refused(args: &[String]) {
             let error = refused.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Storage);
             let what = match args[0].starts_with("memory:") {
-                true => {
-                    "; open memory: in the children only, or share a file (sqlite:/path/to/file)"
-                }
+                true => "; make one in the children only, or share a file (sqlite:/path/to/file)",
                 false => "; open clients on SQLite files in the children only",
             };
             assert!(error.detail().ends_with(what), "{error}");

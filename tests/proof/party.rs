@@ -68,8 +68,12 @@ impl Seat {
     }
 
     pub(super) fn kill(&self) {
-        self.is_killed.store(true, Ordering::Relaxed);
-        self.signal(Signal::SIGKILL);
+        let group = self.group.lock().unwrap();
+        // Else its next death is nobody's doing.
+        if let Some(group) = *group {
+            self.is_killed.store(true, Ordering::Relaxed);
+            let _ = killpg(group, Signal::SIGKILL);
+        }
     }
 
     fn is_at(&self, stage: Stage) {

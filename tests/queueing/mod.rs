@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use leasehold::{Client, Config, ErrorKind, Lease, Lock};
 
-use crate::stores::{LIMIT, Store, secs};
+use crate::stores::{LIMIT, Store, make_memory, secs};
 pub use kit::history::now;
 use kit::{Child, Hold, Server, child, eventually, history};
 
@@ -49,6 +49,7 @@ pub fn hold_for(asked: Duration, lease: Lease, hold: Duration) -> Hold {
 
 /// A client that bears with a slow machine.
 pub fn config(url: &str) -> Config {
+    make_memory(url);
     Config::from_url(url).unwrap().io_timeout(secs(10))
 }
 

@@ -1,6 +1,7 @@
 """Leader election: who leads, what the work is told, and what ends it."""
 
 import asyncio
+import gc
 import threading
 from typing import Any
 
@@ -152,6 +153,24 @@ def test_a_with_statement_stands_and_resigns(
     with pytest.raises(leasehold.Lost), client.election(name, ttl=TTL).stand() as term:
         other.lock(name).break_held("operator")
         assert term.ended_within(20)
+
+
+def test_c2_a_term_that_the_program_has_lost_is_resigned_and_its_end_is_told(
+    client: leasehold.Client, other: leasehold.Client, name: str, until: Until
+) -> None:
+    told: list[Leadership] = []
+    election = client.election(name, ttl=30, on_change=told.append)
+    fence = election.stand().fence
+    gc.collect()
+    with other.election(name, ttl=30).stand_within(60) as term:
+        assert term.fence > fence
+    until(lambda: len(told) == 2)
+    assert told[1] == Leadership(fence, TermEnd.RESIGNED, LossReason.NONE)
+    until(lambda: "leasehold-term" not in [thread.name for thread in threading.enumerate()])
+    assert election.state is ElectionState.IDLE
+    # The election can be used again.
+    with election.stand_within(60) as term:
+        assert term.fence > fence
 
 
 def test_bad_input_is_one_clear_error(redis_client: leasehold.Client, name: str) -> None:

@@ -80,9 +80,9 @@
  * where the parent has ever opened a file.
  *
  * The library prints nothing, installs no signal handlers, and stays loaded after dlclose(). When
- * all handles are freed, no thread and no descriptor of it are left. (One of Redis' threads, and
- * that of leasehold_lease_on_lost(), may take a moment to end.) No memory is left either, but for a
- * few dozen bytes that Rust keeps for each thread until that ends.
+ * all handles are freed, no thread and no descriptor of it are left. (One of Redis' threads,
+ * that of leasehold_lease_on_lost(), and that of a term may take a moment to end.) No memory is left
+ * either, but for a few dozen bytes that Rust keeps for each thread until that ends.
  */
 
 #ifndef LEASEHOLD_H

@@ -12,8 +12,8 @@ use crate::error::Error;
 pub(super) fn read(parts: &mut Parts<'_>) -> Result<SqliteConfig, Error> {
     if matches!(parts.body, ":memory:" | "//:memory:" | "///:memory:") {
         return Err(bad(
-            "SQLite's own store in memory would be this client's alone; write memory: for one that this \
-             process has, or sqlite:/path/to/file",
+            "SQLite's own store in memory would be this client's alone; write sqlite:/path/to/file, or in a \
+             test memory:name",
         ));
     }
     if parts.body.starts_with("file:") {

@@ -64,9 +64,13 @@ pub(super) fn parse(urls: &[&str]) -> Result<Config, Error> {
         | Kind::Mysql
         | Kind::Zookeeper
         | Kind::Etcd => {
-            let feature = if parts.scheme == "etcds" { "etcd" } else { parts.scheme };
+            let (store, feature) = match parts.scheme {
+                "etcds" => ("etcd", "etcd"),
+                "memory" => ("memory", "testing"),
+                scheme => (scheme, scheme),
+            };
             return Err(bad(format!(
-                "{feature} needs leasehold built with its feature '{feature}'; for Redis give a \
+                "{store} needs leasehold built with its feature '{feature}'; for Redis give a \
                  URL such as redis://127.0.0.1"
             )));
         }

@@ -390,7 +390,7 @@ fn a_scheme_is_read_in_any_case_and_valkey_is_redis() {
 #[test]
 fn a_store_needs_its_feature() {
     for (is_there, feature, url) in [
-        (cfg!(feature = "testing"), "memory", "memory:"),
+        (cfg!(feature = "testing"), "testing", "memory:"),
         (cfg!(feature = "sqlite"), "sqlite", "sqlite:file"),
         (cfg!(feature = "postgres"), "postgres", "postgres://bob@h/db"),
         (cfg!(feature = "mysql"), "mysql", "mysql://bob@h/db"),

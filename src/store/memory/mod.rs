@@ -40,7 +40,7 @@ const FEW: usize = 1024;
 /// and taken while the parent has them.
 static USED_IN: OneProcess = OneProcess::new();
 const INHERITED: &str = "a store in memory is of one process, and this one was forked from a process that \
-     uses one: locks would not hold between the two; open memory: in the children only, or share a file \
+     uses one: locks would not hold between the two; make one in the children only, or share a file \
      (sqlite:/path/to/file)";
 
 const NO_TEST: &str = "is a store for tests, and no test of this process has made it: make it with the testing \

@@ -227,6 +227,11 @@ static bool is_neutral(const struct function *function, const struct call *call)
                       call->handle == NULL ? "no error" : "not the handle of an error") == 0;
     if (strstr(function->name, "_descriptor") != NULL)
         return call->returned == -1;
+    /* Whoever asks a term that is gone does not lead. */
+    if (strcmp(function->name, "term_end_reason") == 0)
+        return call->returned == LEASEHOLD_TERM_LOST;
+    if (strcmp(function->name, "term_loss") == 0)
+        return call->returned == LEASEHOLD_LOSS_NOT_RENEWED;
     if (function->result == NUMBER)
         return call->returned == 0;
     return function->result != TEXT || (call->text != NULL && *call->text == '\0');

@@ -1,3 +1,4 @@
+import dev.leasehold.Election;
 import dev.leasehold.Lease;
 import dev.leasehold.LeaseEvent;
 import dev.leasehold.LeaseEvents;
@@ -14,6 +15,7 @@ import java.time.Duration;
 import java.util.Arrays;
 import java.util.Locale;
 import java.util.Map;
+import java.util.OptionalLong;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
@@ -22,10 +24,12 @@ import java.util.concurrent.TimeUnit;
 public final class Driver {
     private static final BufferedReader INPUT = new BufferedReader(new InputStreamReader(System.in));
     private static final Map<String, NamedLock> LOCKS = new ConcurrentHashMap<>();
+    private static final Map<String, String> NAMES = new ConcurrentHashMap<>();
     private static final Map<String, Lease> LEASES = new ConcurrentHashMap<>();
     private static final LinkedBlockingQueue<LeaseEvent> CALLS = new LinkedBlockingQueue<>();
     private static LeaseholdClient client;
     private static LeaseEvents events;
+    private static volatile Election candidate;
     private static Thread begun;
     private static volatile String ended;
 
@@ -79,7 +83,10 @@ public final class Driver {
                 }
                 client = LeaseholdClient.connect(word[1]);
             }
-            case "lock" -> LOCKS.put(word[1], lock(word));
+            case "lock" -> {
+                NAMES.put(word[1], word[2]);
+                LOCKS.put(word[1], lock(word));
+            }
             case "try" -> {
                 Lease lease = LOCKS.get(word[2]).tryAcquire();
                 return lease == null ? "busy" : keep(word[1], lease);
@@ -129,6 +136,18 @@ public final class Driver {
                 var broken = word.length > 2 ? lock.breakHeld("java", Long.parseLong(word[2])) : lock.breakHeld("java");
                 return broken.isPresent() ? "ok " + broken.getAsLong() : "none";
             }
+            case "elect" -> {
+                candidate = client.election(decoded(NAMES.get(word[1]))).ttl(ms(word[2]));
+                candidate.runAsLeader(term -> Thread.sleep(Long.MAX_VALUE));
+            }
+            case "leads" -> {
+                return leads();
+            }
+            case "leader" -> {
+                var leader = candidate.leader();
+                return leader.isHeld() ? "held " + leader.fence() : "free";
+            }
+            case "withdraw" -> candidate.stop();
             case "metric" -> {
                 var lines = client.metricsText().lines().filter(line -> line.startsWith(word[1] + " "));
                 return lines.findFirst().map(line -> "ok " + line.substring(word[1].length() + 1)).orElse("none");
@@ -145,6 +164,7 @@ public final class Driver {
                 LOCKS.clear();
                 LEASES.clear();
                 CALLS.clear();
+                candidate = null;
             }
             case "contend" -> {
                 return contend(word);
@@ -154,6 +174,18 @@ public final class Driver {
             }
         }
         return "ok";
+    }
+
+    private static String leads() throws InterruptedException {
+        for (int asked = 0; asked < 4000; asked++) {
+            Election election = candidate;
+            OptionalLong fence = election == null ? OptionalLong.empty() : election.fence();
+            if (fence.isPresent()) {
+                return "ok " + fence.getAsLong();
+            }
+            Thread.sleep(5);
+        }
+        return "timeout";
     }
 
     private static Duration ms(String count) {

@@ -29,6 +29,7 @@ static struct {
     leasehold_lease *lease;
 } leases[THINGS];
 static atomic_int interrupted;
+static _Atomic(leasehold_election *) candidate;
 /* A call writes its answer into one end. */
 static int calls[2];
 
@@ -199,6 +200,56 @@ static leasehold_status break_it(leasehold_lock *lock, uint64_t if_fence, char *
     return LEASEHOLD_OK;
 }
 
+static int work(void *nothing, leasehold_term *term)
+{
+    (void)nothing;
+    while (leasehold_term_leads_after_ms(term, 20000)) {
+    }
+    return 0;
+}
+
+static leasehold_status elect(leasehold_lock *lock, int64_t ttl_ms)
+{
+    leasehold_election *made = NULL;
+    int returned = 0;
+    size_t length = 0;
+    const char *name = leasehold_lock_name(lock, &length);
+    leasehold_status status = leasehold_client_election(client, name, length, &made, NULL);
+    if (status == LEASEHOLD_OK)
+        status = leasehold_election_set_ttl_ms(made, ttl_ms);
+    if (status != LEASEHOLD_OK)
+        return status;
+    atomic_store(&candidate, made);
+    return leasehold_election_run_as_leader(made, work, NULL, NULL, &returned, NULL);
+}
+
+static leasehold_status leads(char *answer)
+{
+    for (int asked = 0; asked < 4000; asked++) {
+        leasehold_election *election = atomic_load(&candidate);
+        uint64_t fence = election ? leasehold_election_fence(election) : 0;
+        if (fence > 0) {
+            sprintf(answer, "ok %" PRIu64, fence);
+            return LEASEHOLD_OK;
+        }
+        poll(NULL, 0, 5);
+    }
+    return LEASEHOLD_TIMEOUT;
+}
+
+static leasehold_status leader(char *answer)
+{
+    leasehold_lock_state *state;
+    leasehold_status status = leasehold_election_leader(atomic_load(&candidate), &state, NULL);
+    if (status == LEASEHOLD_OK) {
+        strcpy(answer, "free");
+        if (leasehold_lock_state_is_held(state))
+            sprintf(answer, "held %" PRIu64, leasehold_lock_state_fence(state));
+        leasehold_lock_state_free(state);
+    }
+    return status;
+}
+
 /* What the metrics say of a series. */
 static leasehold_status metric(const char *series, char *answer)
 {
@@ -353,6 +404,14 @@ static leasehold_status do_it(char **word, int words, char *answer)
         return inspect(*lock_of(word[1]), answer);
     if (strcmp(word[0], "break") == 0)
         return break_it(*lock_of(word[1]), words > 2 ? strtoull(word[2], NULL, 10) : 0, answer);
+    if (is(word, words, "elect", 2))
+        return elect(*lock_of(word[1]), atoll(word[2]));
+    if (is(word, words, "leads", 0))
+        return leads(answer);
+    if (is(word, words, "leader", 0))
+        return leader(answer);
+    if (is(word, words, "withdraw", 0))
+        return leasehold_election_stop(atomic_load(&candidate), NULL);
     if (is(word, words, "metric", 1))
         return metric(word[1], answer);
     if (is(word, words, "take_empty_name", 0))

@@ -8,6 +8,7 @@
 #include <queue>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <sys/wait.h>
@@ -27,6 +28,9 @@ std::optional<leasehold::events> events;
 std::map<std::string, leasehold::lock> locks;
 std::map<std::string, leasehold::lease> leases;
 std::atomic<bool> interrupted{false};
+// The thread that stands sets it, before the flag.
+std::optional<leasehold::election> candidate;
+std::atomic<bool> stands{false};
 
 void say(const std::string &answer) { std::cout << "@@ " << answer << std::endl; }
 
@@ -142,6 +146,24 @@ std::string contend(const words &word) {
     return "done";
 }
 
+std::string elect(const leasehold::lock &lock, std::chrono::milliseconds ttl) {
+    candidate.emplace(client->election(lock.name()).ttl(ttl));
+    stands = true;
+    candidate->run_as_leader([](const leasehold::term &term) {
+        while (term.leads_after(20s)) {}
+    });
+    return "ok";
+}
+
+std::string leads() {
+    for (int asked = 0; asked < 4000; asked++) {
+        if (const std::uint64_t fence = stands ? candidate->fence() : 0)
+            return "ok " + std::to_string(fence);
+        std::this_thread::sleep_for(5ms);
+    }
+    return "timeout";
+}
+
 std::string do_it(const words &word) {
     const std::string &what = word[0];
     const auto lease = [&]() -> leasehold::lease & { return leases.at(word[1]); };
@@ -185,6 +207,13 @@ std::string do_it(const words &word) {
         const auto broken = locks.at(word[1]).break_held("c++", fence);
         return broken ? "ok " + std::to_string(*broken) : "none";
     }
+    if (what == "elect") return elect(locks.at(word[1]), ms(word[2]));
+    if (what == "leads") return leads();
+    if (what == "leader") {
+        const auto seen = candidate->leader();
+        return seen.held ? "held " + std::to_string(seen.fence) : "free";
+    }
+    if (what == "withdraw") return candidate->stop(), "ok";
     if (what == "metric") {
         std::istringstream lines{client->metrics_text()};
         for (std::string line; std::getline(lines, line);)

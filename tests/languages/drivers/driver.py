@@ -10,6 +10,7 @@ import queue
 import signal
 import sys
 import threading
+import time
 from urllib.parse import unquote_to_bytes
 
 import leasehold_lock as leasehold
@@ -24,6 +25,7 @@ locks: "dict[str, leasehold.Lock]" = {}
 names: "dict[str, bytes]" = {}
 leases: "dict[str, leasehold.Lease]" = {}
 calls: "queue.Queue[leasehold.Event]" = queue.Queue()
+candidate: "leasehold.Election | None" = None
 
 
 def say(answer: str) -> None:
@@ -62,6 +64,19 @@ def next_call(seconds: float) -> str:
         return "timeout"
 
 
+def work(term: leasehold.Term) -> None:
+    while not term.ended_within(20):
+        pass
+
+
+def leads() -> str:
+    for _ in range(4000):
+        if candidate is not None and candidate.fence is not None:
+            return f"ok {candidate.fence}"
+        time.sleep(0.005)
+    return "timeout"
+
+
 def spelled(event: leasehold.Event) -> str:
     reason = event.reason.name.lower() if event.kind is leasehold.EventKind.LOST else "-"
     return f"{event.kind.name.lower()} {reason} {event.fence}"
@@ -84,7 +99,7 @@ def contend(turns: int, among: "list[str]") -> str:
 
 
 def do(command: str, *words: str) -> str:
-    global client, events, url
+    global candidate, client, events, url
     if command == "open":
         url = words[0]
         if url.startswith("memory:"):
@@ -128,6 +143,16 @@ def do(command: str, *words: str) -> str:
     elif command == "break":
         broken = locks[words[0]].break_held("python", *map(int, words[1:]))
         return "none" if broken is None else f"ok {broken}"
+    elif command == "elect":
+        candidate = client.election(names[words[0]], ttl=int(words[1]) / 1000)
+        candidate.run_as_leader(work)
+    elif command == "leads":
+        return leads()
+    elif command == "leader":
+        state = candidate.leader()
+        return "free" if state is None else f"held {state.fence or 0}"
+    elif command == "withdraw":
+        candidate.stop()
     elif command == "metric":
         lines = client.metrics_text().splitlines()
         values = [line[len(words[0]) + 1 :] for line in lines if line.startswith(words[0] + " ")]

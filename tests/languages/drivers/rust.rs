@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use leasehold::{Break, Client, Error, Event, EventKind, Events, Lease, Lock};
+use leasehold::{Break, Client, Election, Error, Event, EventKind, Events, Lease, Lock};
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, fork, pipe};
 
@@ -20,6 +20,7 @@ struct Things {
     locks: HashMap<String, Lock>,
     leases: HashMap<String, Lease>,
     calls: Option<(Sender<Event>, Receiver<Event>)>,
+    candidate: Option<Election>,
 }
 
 /// Shared with the thread of what was begun; never locked while it waits.
@@ -183,6 +184,26 @@ fn obey(things: &Shared, words: &[&str]) -> Result<String, Error> {
                 _ => "none".to_owned(),
             })
         }
+        ["elect", lock, ttl] => {
+            let candidate = client().election(lock_of(lock).name()).ttl(ms(ttl));
+            things.lock().unwrap().candidate = Some(candidate.clone());
+            candidate.run_as_leader(|term| {
+                while !term.ended_within(LIMIT) {}
+                Ok::<(), Error>(())
+            })?;
+            ok()
+        }
+        ["leads"] => {
+            Ok(fence_of_leader(things).map_or("timeout".to_owned(), |it| format!("ok {it}")))
+        }
+        ["leader"] => {
+            let leader = things.lock().unwrap().candidate.as_ref().unwrap().leader()?;
+            Ok(leader.map_or("free".to_owned(), |it| format!("held {}", it.fence.unwrap_or(0))))
+        }
+        ["withdraw"] => {
+            things.lock().unwrap().candidate.as_ref().unwrap().stop();
+            ok()
+        }
         ["metric", series] => {
             let text = client().metrics_text();
             let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
@@ -203,6 +224,19 @@ fn obey(things: &Shared, words: &[&str]) -> Result<String, Error> {
         ["contend", turns, names @ ..] => contend(&client(), turns.parse().unwrap(), names),
         _ => Ok("unsupported".to_owned()),
     }
+}
+
+/// Once the candidate leads.
+fn fence_of_leader(things: &Shared) -> Option<u64> {
+    let start = std::time::Instant::now();
+    while start.elapsed() < LIMIT {
+        let fence = things.lock().unwrap().candidate.as_ref().and_then(Election::fence);
+        if fence.is_some() {
+            return fence;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    None
 }
 
 fn told(event: &Event) -> String {

@@ -5,6 +5,7 @@ import enum
 import inspect
 import threading
 import time
+import weakref
 from ctypes import byref, c_void_p
 from threading import get_ident
 from types import TracebackType
@@ -21,6 +22,8 @@ from ._watcher import Owner
 
 #: How long a wait in the main thread goes on before Python's signal handlers may run.
 _SLICE_MS = 100
+#: How often the thread that tells of the end asks whether the program still has the term.
+_LOOK_MS = 200
 #: For how long C waits to be told why a lease is over.
 _REASON_S = 1.1
 
@@ -70,7 +73,8 @@ class Term:
 
     It ends before its lease does: when only as much validity is left as the work needs to stop (`grace`).
     A term that has ended does not begin again. The lock stays held until the term is resigned, which the
-    end of a ``with`` block does. A term that is garbage-collected is resigned too.
+    end of a ``with`` block does. A term that is garbage-collected is resigned too, a
+    moment later. A function in `on_change` that refers to its term keeps the term alive.
     """
 
     __slots__ = ("fence", "_handle", "_election", "_on_change", "_untold", "__weakref__")
@@ -92,7 +96,7 @@ class Term:
         self._untold = [True]
         if on_change is not None:
             on_change(Leadership(self.fence, None, LossReason.NONE))
-            watch = (handle, self._untold, self.fence, on_change)
+            watch = (weakref.ref(self), handle, self._untold, self.fence, on_change)
             threading.Thread(
                 target=_tell_of_end, args=watch, name="leasehold-term", daemon=True
             ).start()
@@ -191,14 +195,25 @@ def _tell(
     on_change(Leadership(fence, *end))
 
 
-def _tell_of_end(handle: TermHandle, untold: list[bool], fence: int, on_change: OnChange) -> None:
+def _tell_of_end(
+    term: "weakref.ref[Term]",
+    handle: TermHandle,
+    untold: list[bool],
+    fence: int,
+    on_change: OnChange,
+) -> None:
     """In a thread of its own: threads of the library may not call Python when the interpreter ends."""
-    while _abi.term_leads_after_ms(handle, FOREVER_MS):
+    # This thread has the handle too, so it has to notice that the program has lost the term.
+    while term() is not None and _abi.term_leads_after_ms(handle, _LOOK_MS):
         pass
     known = time.monotonic() + _REASON_S
     # The event of the loss may say more, and comes a moment later.
     while (end := _end(handle)) == (TermEnd.LOST, LossReason.EXPIRED) and time.monotonic() < known:
         time.sleep(0.05)
+    if term() is None:
+        _abi.term_free(handle)  # It resigns.
+    if end[0] is None:
+        end = (TermEnd.RESIGNED, LossReason.NONE)
     _tell(untold, on_change, fence, end)
 
 

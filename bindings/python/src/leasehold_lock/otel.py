@@ -2,6 +2,7 @@
 
 ::
 
+    import leasehold_lock as leasehold
     import leasehold_lock.otel
 
     client = leasehold_lock.otel.instrument(leasehold.connect("redis://cache"))

@@ -11,8 +11,8 @@
 
 #include "shim.h"
 
-/* What ask() returns, in this order: each may be NULL. */
-enum { USER, SECRET, FAILURE, TEXTS };
+/* What ask() returns, in this order, and then what it was asked for: each may be NULL. */
+enum { USER, SECRET, FAILURE, RETURNED, HOST = RETURNED, AS, TEXTS };
 
 struct source {
     JavaVM *vm;
@@ -20,6 +20,7 @@ struct source {
     jmethodID ask;
     /* The library reads them when the function has returned. */
     char *texts[TEXTS];
+    uint16_t port;
 };
 
 static void free_texts(struct source *source)
@@ -33,7 +34,7 @@ static void free_texts(struct source *source)
 static bool copy_texts(struct source *source, JNIEnv *env, jobjectArray from)
 {
     free_texts(source);
-    for (int i = 0; i < TEXTS; i++) {
+    for (int i = 0; i < RETURNED; i++) {
         jbyteArray text = (*env)->GetObjectArrayElement(env, from, i);
         jsize length;
 
@@ -50,6 +51,22 @@ static bool copy_texts(struct source *source, JNIEnv *env, jobjectArray from)
     return true;
 }
 
+/* False where memory is short. */
+static bool copy_text(char **to, const char *from)
+{
+    const size_t size = from == NULL ? 0 : strlen(from) + 1;
+
+    *to = from == NULL ? NULL : malloc(size);
+    if (*to != NULL)
+        memcpy(*to, from, size);
+    return from == NULL || *to != NULL;
+}
+
+static bool is_same(const char *one, const char *other)
+{
+    return one == NULL || other == NULL ? one == other : strcmp(one, other) == 0;
+}
+
 /* What CredentialsSource.ask() returned; NULL with an exception pending where memory is short. */
 static jobjectArray call_java(const struct source *source, JNIEnv *env, jobject java,
                               const char *host, uint16_t port, const char *user, jlongArray figures)
@@ -63,13 +80,18 @@ static jobjectArray call_java(const struct source *source, JNIEnv *env, jobject 
 }
 
 /* A client that was forgotten is about to be closed: nobody logs in any more, and no line of the log has
- * to say that there are no newer credentials. NULL, or why there are none. */
-static const char *repeat(const struct source *source, leasehold_credentials *answer)
+ * to say that there are no newer credentials. Each server has credentials of its own: none gets those of
+ * another. NULL, or why there are none. */
+static const char *repeat(const struct source *source, const char *host, uint16_t port,
+                          const char *user, leasehold_credentials *answer)
 {
+    if (source->texts[SECRET] == NULL || source->port != port ||
+        !is_same(source->texts[HOST], host) || !is_same(source->texts[AS], user))
+        return "the client was forgotten";
     answer->user = source->texts[USER];
     answer->secret = source->texts[SECRET];
     answer->valid_until_ms = ((int64_t)time(NULL) + 60) * 1000;
-    return answer->secret == NULL ? "the client was forgotten" : NULL;
+    return NULL;
 }
 
 /* Fills the answer. NULL, or why that was not possible. */
@@ -82,7 +104,7 @@ static const char *ask_java(struct source *source, JNIEnv *env, const char *host
     jlong said[2] = {0, 0};
 
     if (java == NULL)
-        return repeat(source, answer);
+        return repeat(source, host, port, user, answer);
     figures = (*env)->NewLongArray(env, sizeof said / sizeof *said);
     if (figures != NULL)
         texts = call_java(source, env, java, host, port, user, figures);
@@ -90,7 +112,9 @@ static const char *ask_java(struct source *source, JNIEnv *env, const char *host
         (*env)->ExceptionClear(env);
         return "the JVM has no memory left";
     }
-    if (!copy_texts(source, env, texts))
+    source->port = port;
+    if (!copy_texts(source, env, texts) || !copy_text(&source->texts[HOST], host) ||
+        !copy_text(&source->texts[AS], user))
         return "no memory is left";
     (*env)->GetLongArrayRegion(env, figures, 0, sizeof said / sizeof *said, said);
     answer->user = source->texts[USER];

@@ -29,15 +29,15 @@ final class AsyncWaits implements Runnable {
 
         /** It is told first: whoever waits for the future may look at what was told. */
         void fail(Throwable failure) {
-            ended(failure);
-            future.completeExceptionally(failure);
+            try {
+                ended(failure);
+            } finally {
+                future.completeExceptionally(failure);
+            }
         }
 
         Lease granted(Lease lease) {
-            if (telemetry != null) {
-                lease.tell(telemetry.granted(lease.fence()));
-            }
-            return lease;
+            return telemetry == null ? lease : telemetry.granted(lease);
         }
     }
 

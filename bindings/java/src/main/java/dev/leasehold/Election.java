@@ -87,7 +87,7 @@ public final class Election {
      * interrupted when that much validity is left and half a second more, or a third of the ttl if that is
      * less.
      *
-     * @param grace an hour at most
+     * @param grace not negative
      * @return this
      */
     public Election grace(Duration grace) {
@@ -158,7 +158,8 @@ public final class Election {
      * @param work what a leader does
      * @param <E> what the work throws
      * @throws E what the work has thrown
-     * @throws InterruptedException other code has interrupted this thread, while it stood by or led
+     * @throws InterruptedException other code has interrupted this thread, while it stood by or led. If the work
+     *     throws it while the interrupt flag is set, there were two interrupts, and the term sends only one
      * @throws LeaseLostException the work returned while it seemed to lead, and the store says that the
      *     lock was lost before
      * @throws LeaseholdException {@link Status#WOULD_DEADLOCK} if this thread leads already;
@@ -169,7 +170,7 @@ public final class Election {
         boolean goesOn = true;
         while (goesOn) {
             long term = stand();
-            goesOn = term != 0 && lead(new Term(this, term), work);
+            goesOn = term != 0 && lead(Term.of(this, term), work);
         }
     }
 
@@ -194,12 +195,14 @@ public final class Election {
             work.run(term);
             ledToItsEnd = term.leads();
         } catch (InterruptedException e) {
-            if (!giveUp(term, e)) {
+            boolean isOurs = term.threwOurInterrupt();
+            giveUp(term, e, isOurs);
+            if (!isOurs) {
                 throw e;
             }
             return true;
         } catch (Throwable e) {
-            giveUp(term, e);
+            giveUp(term, e, term.wasInterrupted());
             throw e;
         }
         try {
@@ -213,9 +216,8 @@ public final class Election {
         return !ledToItsEnd || standAgain;
     }
 
-    /** The work has thrown that: whether it was because the term has interrupted it. */
-    private static boolean giveUp(Term term, Throwable why) {
-        boolean wasTold = term.wasInterrupted();
+    /** The work has thrown that, perhaps because the term has interrupted it. */
+    private static void giveUp(Term term, Throwable why, boolean wasTold) {
         try {
             term.finish();
         } catch (LeaseholdException e) {
@@ -223,7 +225,6 @@ public final class Election {
                 why.addSuppressed(e);
             }
         }
-        return wasTold;
     }
 
     /**

@@ -18,6 +18,21 @@ interface Telemetry {
         /** It has a lease. */
         Hold granted(long fence);
 
+        /**
+         * It has this lease, which tells how it ends. If that cannot be told, the call throws, and the program
+         * gets no lease: so it is closed.
+         */
+        default Lease granted(Lease lease) {
+            try {
+                lease.tell(granted(lease.fence()));
+                return lease;
+            } catch (Throwable e) {
+                try (lease) {
+                    throw e;
+                }
+            }
+        }
+
         /** Another client holds the lock. */
         void busy();
 
@@ -54,9 +69,8 @@ interface Telemetry {
         }
         if (lease == null) {
             wait.busy();
-        } else {
-            lease.tell(wait.granted(lease.fence()));
+            return null;
         }
-        return lease;
+        return wait.granted(lease);
     }
 }

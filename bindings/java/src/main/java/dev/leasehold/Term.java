@@ -51,14 +51,24 @@ public final class Term {
     /** Once the work has returned: then nothing else is known of it. */
     private volatile End last;
 
-    /** On the thread of the work, which frees it by {@link #finish}. */
-    Term(Election election, long term) {
+    private Term(Election election, long term) {
         this.election = election;
         this.term = term;
         this.fence = Native.termFence(term);
         watcher.setDaemon(true);
     }
 
+    /** On the thread of the work, which frees it by {@link #finish}. */
+    static Term of(Election election, long term) {
+        try {
+            return new Term(election, term);
+        } catch (Throwable e) { // no memory is left: a term that nothing frees leads for ever
+            Native.freeTerm(term);
+            throw e;
+        }
+    }
+
+    /** If it throws, {@link #finish} tells of the end. */
     void begin() {
         election.tell(new Leadership(fence, null, LeaseEvent.Reason.NONE));
         watcher.start();
@@ -98,11 +108,8 @@ public final class Term {
             if (!leads()) {
                 return tell();
             }
-            if (Thread.interrupted()) {
-                if (wasInterrupted()) {
-                    return tell();
-                }
-                throw new InterruptedException("interrupted while leading");
+            if (heardOfTheEnd()) {
+                return true;
             }
             long left = limitMs - (System.nanoTime() - start) / 1_000_000;
             if (left <= 0) {
@@ -110,6 +117,21 @@ public final class Term {
             }
             sleep(Math.min(left, SLICE_MS));
         }
+    }
+
+    /**
+     * Whether an interrupt of ours has said that the term has ended. The watcher cannot interrupt between
+     * the two questions: then an interrupt by others would be taken for ours.
+     */
+    private synchronized boolean heardOfTheEnd() throws InterruptedException {
+        if (!Thread.interrupted()) {
+            return false;
+        }
+        if (!isInterrupted || Thread.currentThread() != worker) {
+            throw new InterruptedException("interrupted while leading");
+        }
+        isInterrupted = false;
+        return true;
     }
 
     private void sleep(long waitMs) throws InterruptedException {
@@ -164,6 +186,18 @@ public final class Term {
     /** And has not heard of the end in another way before. */
     synchronized boolean wasInterrupted() {
         return isInterrupted;
+    }
+
+    /**
+     * The work has thrown {@link InterruptedException}: whether that is our interrupt. If the flag is set as
+     * well, there were two interrupts, so one of them is not ours. The exception stands for that one, and the
+     * flag is cleared.
+     */
+    synchronized boolean threwOurInterrupt() {
+        isTold = true;
+        boolean isOurs = isInterrupted && !Thread.interrupted();
+        isInterrupted = false; // a flag that is set from now on is not ours
+        return isOurs;
     }
 
     /** The work hears of the end by what a method returns; always true. */
@@ -226,7 +260,11 @@ public final class Term {
         } finally {
             join();
             last = end();
+            LeaseEvent.Reason loss = loss();
             Native.freeTerm(term);
+            if (watcher.getState() == Thread.State.NEW) { // it could not be started
+                election.tell(new Leadership(fence, last, loss));
+            }
         }
     }
 

@@ -275,6 +275,85 @@ class ElectionTest {
         }
     }
 
+    /** Two interrupts, one of them by others: the work throws the first, and the second comes in its cleanup. */
+    private void othersEndTheElection(Election election, Eventually.Test waits, Eventually.Test cleansUp)
+            throws Exception {
+        var runs = new AtomicInteger();
+        var thrown = new AtomicReference<InterruptedException>();
+        Election.Work<Exception> work = term -> {
+            if (runs.incrementAndGet() > 1) {
+                election.stop(); // the interrupt was lost
+                return;
+            }
+            try {
+                waits.run();
+            } catch (InterruptedException e) {
+                thrown.set(e);
+                cleansUp.run();
+                throw e;
+            }
+        };
+        var e = assertThrows(InterruptedException.class, () -> election.runAsLeader(work));
+        assertSame(thrown.get(), e);
+        assertFalse(Thread.interrupted(), "one interrupt is told twice");
+        assertFalse(client.lock(name).inspect().isHeld());
+    }
+
+    @Test
+    void othersInterruptTheCleanupAfterTheTermHasInterruptedTheWork() throws Exception {
+        Election election = client.election(name);
+        othersEndTheElection(
+                election,
+                () -> {
+                    election.resign();
+                    Thread.sleep(LIMIT.toMillis());
+                },
+                () -> Thread.currentThread().interrupt());
+    }
+
+    @Test
+    void theTermInterruptsTheCleanupAfterOthersHaveInterruptedTheWork() throws Exception {
+        Election election = client.election(name);
+        othersEndTheElection(
+                election,
+                () -> {
+                    Thread.currentThread().interrupt();
+                    Thread.sleep(LIMIT.toMillis());
+                },
+                () -> {
+                    election.resign();
+                    while (!Thread.currentThread().isInterrupted()) {
+                        Thread.onSpinWait();
+                    }
+                });
+    }
+
+    /** So it is where no thread can be started to tell of the end. */
+    @Test
+    void aTermThatCannotBeginEndsAndIsToldSo() throws Exception {
+        var changes = new CopyOnWriteArrayList<Leadership>();
+        Thread.UncaughtExceptionHandler before = Thread.getDefaultUncaughtExceptionHandler();
+        Thread.setDefaultUncaughtExceptionHandler((thread, e) -> {
+            throw new IllegalStateException("the handler");
+        });
+        try {
+            Election election = client.election(name).onChange(change -> {
+                changes.add(change);
+                if (change.isElected()) {
+                    throw new IllegalStateException("the listener");
+                }
+            });
+            var error = assertThrows(IllegalStateException.class, () -> election.runAsLeader(term -> { }));
+            assertEquals("the handler", error.getMessage());
+        } finally {
+            Thread.setDefaultUncaughtExceptionHandler(before);
+        }
+        assertEquals(2, changes.size(), changes.toString());
+        assertEquals(
+                new Leadership(changes.get(0).fence(), Term.End.RESIGNED, LeaseEvent.Reason.NONE), changes.get(1));
+        assertFalse(client.lock(name).inspect().isHeld());
+    }
+
     @Test
     void oneThatWaitsCanBeStopped() throws Exception {
         try (Lease held = client.lock(name).acquire();

@@ -3,6 +3,7 @@ package dev.leasehold;
 import static java.time.Duration.ofMillis;
 import static java.time.Duration.ofSeconds;
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertNotEquals;
 import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
@@ -12,6 +13,7 @@ import io.opentelemetry.api.common.AttributeKey;
 import io.opentelemetry.api.common.Attributes;
 import io.opentelemetry.api.trace.Span;
 import io.opentelemetry.api.trace.StatusCode;
+import io.opentelemetry.context.Context;
 import io.opentelemetry.context.Scope;
 import io.opentelemetry.sdk.OpenTelemetrySdk;
 import io.opentelemetry.sdk.metrics.SdkMeterProvider;
@@ -19,19 +21,27 @@ import io.opentelemetry.sdk.metrics.data.MetricData;
 import io.opentelemetry.sdk.metrics.data.PointData;
 import io.opentelemetry.sdk.testing.exporter.InMemoryMetricReader;
 import io.opentelemetry.sdk.testing.exporter.InMemorySpanExporter;
+import io.opentelemetry.sdk.trace.ReadWriteSpan;
+import io.opentelemetry.sdk.trace.ReadableSpan;
 import io.opentelemetry.sdk.trace.SdkTracerProvider;
+import io.opentelemetry.sdk.trace.SpanProcessor;
 import io.opentelemetry.sdk.trace.data.SpanData;
 import io.opentelemetry.sdk.trace.export.SimpleSpanProcessor;
+import java.lang.ref.Reference;
 import java.time.Duration;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.ExecutionException;
+import java.util.concurrent.ForkJoinPool;
+import java.util.concurrent.TimeUnit;
 import java.util.stream.Collectors;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
 
 /** What OpenTelemetry's own SDK is told. */
 class LeaseholdTelemetryTest {
@@ -307,7 +317,6 @@ class LeaseholdTelemetryTest {
     void twoClientsAreAddedUpAndAForgottenOneIsLeftOut() throws Exception {
         client.lock("one").acquire().release();
         useAndForget();
-        assertEquals(2, points("leasehold.acquisitions").get("* granted"));
         Eventually.holds(LIMIT, () -> {
             System.gc();
             return points("leasehold.acquisitions").get("* granted") == 1;
@@ -319,6 +328,60 @@ class LeaseholdTelemetryTest {
         var other = instrument(LeaseholdClient.configure(url).prefix(prefix).connect());
         other.lock("two").acquire().release();
         assertEquals(2, points("leasehold.acquisitions").get("* granted"));
+        Reference.reachabilityFence(other);
+    }
+
+    /** A processor of spans that fails as each of them ends, or as the span of a lease begins. */
+    private record Broken(boolean atEnd) implements SpanProcessor {
+        @Override
+        public void onStart(Context parent, ReadWriteSpan span) {
+            if (!atEnd && span.getName().equals("leasehold.hold")) {
+                throw new IllegalStateException("on purpose");
+            }
+        }
+
+        @Override
+        public boolean isStartRequired() {
+            return true;
+        }
+
+        @Override
+        public void onEnd(ReadableSpan span) {
+            if (atEnd) {
+                throw new IllegalStateException("on purpose");
+            }
+        }
+
+        @Override
+        public boolean isEndRequired() {
+            return true;
+        }
+    }
+
+    @ParameterizedTest
+    @ValueSource(booleans = {false, true})
+    void aLeaseThatCannotBeToldOfIsReleased(boolean atEnd) throws Exception {
+        try (var broken = OpenTelemetrySdk.builder()
+                        .setTracerProvider(SdkTracerProvider.builder().addSpanProcessor(new Broken(atEnd)).build())
+                        .build();
+                var opened = LeaseholdClient.configure(url).prefix(prefix).connect()) {
+            LeaseholdTelemetry.create(broken).instrument(opened);
+            NamedLock lock = opened.lock("untold");
+            assertThrows(IllegalStateException.class, lock::tryAcquire);
+            assertFalse(lock.inspect().isHeld());
+            assertThrows(IllegalStateException.class, lock::acquire);
+            assertFalse(lock.inspect().isHeld());
+            var wait = lock.acquireAsync();
+            var failed = assertThrows(ExecutionException.class, () -> wait.get(LIMIT.toSeconds(), TimeUnit.SECONDS));
+            assertEquals(IllegalStateException.class, failed.getCause().getClass());
+            assertFalse(lock.inspect().isHeld());
+            try (Lease held = client.lock("untold").acquire()) {
+                var late = lock.acquireAsync(ofMillis(50), ForkJoinPool.commonPool());
+                failed = assertThrows(ExecutionException.class, () -> late.get(LIMIT.toSeconds(), TimeUnit.SECONDS));
+                assertEquals(LeaseTimeoutException.class, failed.getCause().getClass());
+                assertTrue(held.isValid());
+            }
+        }
     }
 
     @Test

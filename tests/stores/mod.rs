@@ -306,7 +306,7 @@ pub fn open(url: &str) -> Client {
 pub fn make_memory(_url: &str) {
     #[cfg(feature = "testing")]
     if let Some(name) = _url.strip_prefix("memory:") {
-        leasehold::testing::Memory::named(name);
+        leasehold::testing::Memory::named(name.split('?').next().unwrap());
     }
 }
 

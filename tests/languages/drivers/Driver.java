@@ -79,7 +79,7 @@ public final class Driver {
         switch (word[0]) {
             case "open" -> {
                 if (word[1].startsWith("memory:")) {
-                    MemoryStore.named(word[1].substring("memory:".length()));
+                    MemoryStore.named(word[1].split("[:?]")[1]);
                 }
                 client = LeaseholdClient.connect(word[1]);
             }

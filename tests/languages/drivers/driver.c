@@ -326,7 +326,8 @@ static leasehold_status make_memory(const char *store)
 
     if (strncmp(store, memory, strlen(memory)) != 0)
         return LEASEHOLD_OK;
-    status = leasehold_testing_memory_open(store + strlen(memory), LEASEHOLD_NUL, &made, NULL);
+    store += strlen(memory);
+    status = leasehold_testing_memory_open(store, strcspn(store, "?"), &made, NULL);
     leasehold_testing_memory_free(made);
     return status;
 }

@@ -168,7 +168,7 @@ std::string do_it(const words &word) {
     const std::string &what = word[0];
     const auto lease = [&]() -> leasehold::lease & { return leases.at(word[1]); };
     if (what == "open" && word[1].rfind("memory:", 0) == 0)
-        leasehold::testing::memory{word[1].substr(7)};
+        leasehold::testing::memory{word[1].substr(7, word[1].find('?') - 7)};
     if (what == "open") return url = word[1], client.emplace(url), "ok";
     if (what == "lock") return make_lock(word);
     if (what == "try") return keep(word[1], locks.at(word[2]).try_acquire(), "busy");

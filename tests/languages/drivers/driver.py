@@ -103,7 +103,7 @@ def do(command: str, *words: str) -> str:
     if command == "open":
         url = words[0]
         if url.startswith("memory:"):
-            Memory(url.partition(":")[2])
+            Memory(url.partition(":")[2].partition("?")[0])
         client = leasehold.connect(url)
     elif command == "lock":
         return make_lock(words[0], unquote_to_bytes(words[1]), list(words[2:]))

@@ -88,7 +88,9 @@ fn obey(things: &Shared, words: &[&str]) -> Result<String, Error> {
     let client = || things.lock().unwrap().client.clone().unwrap();
     match words {
         ["open", url] => {
-            if let Some(name) = url.strip_prefix("memory:") {
+            if let Some((name, _)) =
+                url.strip_prefix("memory:").map(|it| it.split_once('?').unwrap_or((it, "")))
+            {
                 leasehold::testing::Memory::named(name);
             }
             let client = Client::open(url)?;

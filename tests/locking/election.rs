@@ -133,6 +133,8 @@ fn c9_a_leader_whose_lock_is_broken_is_told_and_stands_again(store: &Store) {
             election.run_as_leader(|term| {
                 fences.fetch_add(1, Ordering::Relaxed);
                 eventually(LIMIT, || term.ended_within(secs(1)));
+                // Why it has ended is known a moment later than that it has.
+                eventually(LIMIT, || term.loss().is_some() || election.is_stopped());
                 told.0.send((term.fence(), term.end(), term.loss())).unwrap();
                 Ok::<(), Error>(())
             })

@@ -17,7 +17,10 @@ fn a_file_has_nothing_of_a_servers() {
 #[test]
 fn a_file_is_a_path_that_several_can_open() {
     for url in ["sqlite::memory:", "sqlite://:memory:", "sqlite:///:memory:"] {
-        refused(url, "SQLite's own store in memory would be this client's alone; write memory:");
+        refused(
+            url,
+            "SQLite's own store in memory would be this client's alone; write sqlite:/path",
+        );
     }
     refused("sqlite:file:locks.db?mode=memory", "write sqlite:/path/to/file");
     refused("sqlite://", "the URL has no path");

@@ -352,6 +352,7 @@ static void try_in_child(void *with)
     struct inherited *one = with;
     leasehold_term *term;
     CHECK(!leasehold_term_is_leader(one->term));
+    CHECK_INT(LEASEHOLD_TERM_LOST, leasehold_term_end_reason(one->term));
     CHECK_INT(0, leasehold_term_remaining_ms(one->term));
     EXPECT(LEASEHOLD_ERR_FORKED, leasehold_term_resign(one->term, &problem));
     EXPECT(LEASEHOLD_ERR_FORKED,

@@ -3,6 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ on_each_store!(
     c1_c2_a_standby_is_elected_when_the_leader_resigns,
     c2_c14_work_that_ends_gives_the_leadership_up_in_each_way,
     c9_a_leader_whose_lock_is_broken_is_told_and_stands_again,
+    c14_a_candidate_that_resigns_as_it_is_told_of_its_election_hears_of_the_end_after_that,
     c14_a_stopped_election_ends_the_wait_and_the_work,
     c13_what_can_never_be_elected_is_refused,
 );
@@ -159,6 +161,33 @@ fn c9_a_leader_whose_lock_is_broken_is_told_and_stands_again(store: &Store) {
     });
     assert!(changes.try_recv().is_err());
     assert_eq!(fences.load(Ordering::Relaxed), 2);
+}
+
+fn c14_a_candidate_that_resigns_as_it_is_told_of_its_election_hears_of_the_end_after_that(
+    store: &Store,
+) {
+    let client = store.client();
+    let (sender, changes) = channel();
+    let own = Arc::new(Mutex::new(None::<Election>));
+    let election = client.election("n").on_change({
+        let own = Arc::clone(&own);
+        move |change| {
+            if matches!(change, Leadership::Elected { .. }) {
+                let own = own.lock().unwrap();
+                assert!(own.as_ref().unwrap().is_leader());
+                own.as_ref().unwrap().resign();
+            }
+            sender.send(change).unwrap();
+        }
+    });
+    *own.lock().unwrap() = Some(election.clone());
+    let term = election.stand().unwrap();
+    let fence = term.fence();
+    assert_eq!(next(&changes), Leadership::Elected { fence });
+    assert_eq!(next(&changes), Leadership::Ended { fence, why: TermEnd::Resigned });
+    assert!(!term.is_leader());
+    term.resign().unwrap();
+    *own.lock().unwrap() = None;
 }
 
 fn c14_a_stopped_election_ends_the_wait_and_the_work(store: &Store) {
